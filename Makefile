@@ -1,0 +1,68 @@
+# `make` without a target builds and runs the checks that take seconds; `make help` lists every target.
+
+GO          ?= go
+STATICCHECK  = $(GO) tool -modfile=tools/go.mod staticcheck
+PACKAGES    ?= ./...
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+BUILD_FLAGS  = -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
+
+.DEFAULT_GOAL := all
+
+.PHONY: all
+all: build lint test-short ## build, lint, and the tests that take seconds
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## bin/whippet: one static binary
+	CGO_ENABLED=0 $(GO) build $(BUILD_FLAGS) -o bin/whippet ./cmd/whippet
+
+.PHONY: test
+test: lint ## everything that must hold: lint, all tests with the race detector, tests on real processes
+	$(GO) test -race -timeout 15m $(PACKAGES)
+
+.PHONY: test-short
+test-short: ## the tests that take seconds, without the race detector
+	$(GO) test -short $(PACKAGES)
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck, and go.mod in order
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "run make fmt; not formatted:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet $(PACKAGES)
+	$(STATICCHECK) $(PACKAGES)
+	$(GO) mod tidy -diff
+
+.PHONY: fmt
+fmt: ## format the code
+	gofmt -w $$(git ls-files '*.go')
+
+.PHONY: fuzz
+fuzz: ## each decoder's fuzz target for FUZZ_TIME (10s)
+	./test/fuzz $(or $(FUZZ_TIME),10s)
+
+.PHONY: interop
+interop: interop-python interop-rust ## the released Python and Rust clients, unmodified, against a real node
+
+.PHONY: interop-python
+interop-python: build ## the released Python client
+	./test/interop/run python
+
+.PHONY: interop-rust
+interop-rust: build ## the released Rust client (builds it first: minutes)
+	./test/interop/run rust
+
+.PHONY: bench
+bench: build ## every figure of docs/benchmarks.md, as ratios within one run
+	./test/bench
+
+.PHONY: cover
+cover: ## coverage by function in cover.out
+	$(GO) test -short -coverprofile=cover.out $(PACKAGES)
+	$(GO) tool cover -func=cover.out | tail -1
+
+.PHONY: clean
+clean: ## remove what the targets made
+	rm -rf bin cover.out
