@@ -8,12 +8,12 @@ import (
 
 func TestTable(t *testing.T) {
 	got := Table([]string{"ID", "Name"}, [][]string{{"0", "orders"}, {"1", "a\tb\x1b[31m"}})
-	want := `+----+-------------+
-| ID | Name        |
-+----+-------------+
-| 0  | orders      |
+	want := `+----+--------------+
+| ID | Name         |
++----+--------------+
+| 0  | orders       |
 | 1  | a\tb\x1b[31m |
-+----+-------------+
++----+--------------+
 `
 	if got != want {
 		t.Errorf("table:\n%s\nwant:\n%s", got, want)
