@@ -1,0 +1,3 @@
+package bench
+
+type Plan struct{}
