@@ -1,0 +1,27 @@
+// Package replica runs replicated groups: every partition and the metadata are one group each. A group is a raft group on
+// go.etcd.io/raft/v3 whose log is the partition's own segment log; this package knows nothing of what an entry means, the
+// group's Machine does. Raft's words stay inside this package.
+//
+// # Threads
+//
+// A Host is the replica side of one node. It has a shard of its own for the metadata group and Config.Shards shards for
+// the partitions. One goroutine per shard runs all groups of the shard: it takes the whole inbox, steps messages and
+// proposals of the groups that have any, handles what raft wants done, writes, applies, and sleeps. Everything a group
+// owns (its raft node, its waiters, its Machine's admission state) belongs to that goroutine; other goroutines post to
+// the inbox or read the atomics behind Group.Status. Besides the shards there are a log writer per shard (for groups that
+// flush before they acknowledge), one writer of terms and votes, and one keeper (checkpoints, background flushes). All of
+// them are started by Open and have ended when Close returns.
+//
+// # Invariants
+//
+//   - A request's outcome is told exactly once: by the Machine (Admit that answers, Apply) or by Request.Fail.
+//   - ErrNotAdmitted and ErrDiskFull mean that the request never entered the log. ErrOutcomeUnknown means that it may
+//     have been.
+//   - A waiter is bound to (index, term) of the entry that carries its request. An entry of another term at that index
+//     never completes it.
+//   - Nothing is acknowledged before the write (and for persisted groups the flush) that raft waits for is done; a write
+//     that failed for want of space is repeated, never skipped, so the log on disk is always a prefix of raft's.
+//   - After a failed flush nothing is known of the file: the group is fenced, other groups go on.
+//   - Terms and votes are flushed before anything that depends on them leaves the node.
+//   - A group without work is touched by nobody: no tick, no timer, no goroutine of its own.
+package replica
