@@ -47,6 +47,7 @@ type CommandInfo struct {
 type protocol struct {
 	version  Version
 	commands []CommandInfo // sorted by code
+	codes    [256]Code     // by operation; 0 = none
 }
 
 // index finds the row of a code, or -1.
@@ -66,17 +67,7 @@ func (p *protocol) index(c Code) int {
 	return -1
 }
 
-func (p *protocol) byOperation(o Operation) Code {
-	if o == OpNonReplicated {
-		return 0
-	}
-	for i := range p.commands {
-		if p.commands[i].Operation == o {
-			return p.commands[i].Code
-		}
-	}
-	return 0
-}
+func (p *protocol) byOperation(o Operation) Code { return p.codes[o] }
 
 // NewRequest makes an empty request of a command, to decode into.
 func NewRequest(c Code) (Request, bool) {
@@ -148,4 +139,32 @@ var v0_11 = protocol{version: CurrentVersion, commands: []CommandInfo{
 	{Code: CodeTicket, Name: "Ticket", Registry: "whippet.ticket", Operation: OpNonReplicated, Auth: AuthSession, Replication: ReplicationNone, New: func() Request { return new(Ticket) }},
 	{Code: CodeTransferLeader, Name: "TransferLeader", Registry: "whippet.leader.transfer", Operation: OpNonReplicated, Auth: AuthPermission, Replication: ReplicationNone, New: func() Request { return new(TransferLeader) }},
 	{Code: CodeClusterStatus, Name: "ClusterStatus", Registry: "whippet.cluster.status", Operation: OpNonReplicated, Auth: AuthPermission, Replication: ReplicationNone, New: func() Request { return new(ClusterStatus) }},
+}, codes: [256]Code{
+	OpCreateUser:                CodeCreateUser,
+	OpDeleteUser:                CodeDeleteUser,
+	OpUpdateUser:                CodeUpdateUser,
+	OpUpdatePermissions:         CodeUpdatePermissions,
+	OpChangePassword:            CodeChangePassword,
+	OpLogout:                    CodeLogoutUser,
+	OpRegister:                  CodeLoginRegister,
+	OpCreatePersonalAccessToken: CodeCreatePersonalAccessToken,
+	OpDeletePersonalAccessToken: CodeDeletePersonalAccessToken,
+	OpSendMessages:              CodeSendMessages,
+	OpStoreConsumerOffset:       CodeStoreConsumerOffset,
+	OpDeleteConsumerOffset:      CodeDeleteConsumerOffset,
+	OpCreateStream:              CodeCreateStream,
+	OpDeleteStream:              CodeDeleteStream,
+	OpUpdateStream:              CodeUpdateStream,
+	OpPurgeStream:               CodePurgeStream,
+	OpCreateTopic:               CodeCreateTopic,
+	OpDeleteTopic:               CodeDeleteTopic,
+	OpUpdateTopic:               CodeUpdateTopic,
+	OpPurgeTopic:                CodePurgeTopic,
+	OpCreatePartitions:          CodeCreatePartitions,
+	OpDeletePartitions:          CodeDeletePartitions,
+	OpDeleteSegments:            CodeDeleteSegments,
+	OpCreateConsumerGroup:       CodeCreateConsumerGroup,
+	OpDeleteConsumerGroup:       CodeDeleteConsumerGroup,
+	OpJoinConsumerGroup:         CodeJoinConsumerGroup,
+	OpLeaveConsumerGroup:        CodeLeaveConsumerGroup,
 }}
