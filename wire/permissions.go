@@ -155,18 +155,14 @@ func appendPermissions32(dst []byte, p *Permissions) []byte { return appendSized
 // permissions32 reads a u32 length and grants of exactly that length.
 func (r *reader) permissions32() *Permissions {
 	at := r.off
-	b := r.bytes32("permissions")
-	if r.fail != nil {
-		return nil
-	}
+	n := r.u32()
+	start := r.off
 	p := new(Permissions)
-	n, err := p.Decode(b)
-	if err != nil {
-		r.fail = err
-		return nil
+	p.decode(r)
+	if r.fail == nil && uint64(r.off-start) != uint64(n) {
+		r.fail = invalid("permissions length mismatch: header says "+utoa(uint64(n))+", decoded "+utoa(uint64(r.off-start)), at)
 	}
-	if n != len(b) {
-		r.fail = invalid("permissions length mismatch: header says "+utoa(uint64(len(b)))+", decoded "+utoa(uint64(n)), at)
+	if r.fail != nil {
 		return nil
 	}
 	return p
