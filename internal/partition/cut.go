@@ -75,12 +75,16 @@ func (p *Replica) admitCut(c *Cut) []byte {
 		}
 		return segment.AppendControl(nil, segment.KindTrim, appendTrim(nil, c.Value))
 	case PurgeAll:
-		if c.Value <= p.state.generation {
+		switch {
+		case c.Value <= p.state.generation:
 			c.finish()
+			return nil
+		case p.purging:
+			c.Fail(replica.ErrNotAdmitted)
 			return nil
 		}
 		// Batches admitted from here on stand behind the purge in the log, where offsets start again.
-		c.before, p.admitNext = p.admitNext, 0
+		c.before, p.admitNext, p.purging = p.admitNext, 0, true
 		return segment.AppendControl(nil, segment.KindPurge, appendPurge(nil, c.Value))
 	default:
 		c.Fail(wire.ErrInvalidCommand)
@@ -120,6 +124,7 @@ func (p *Replica) applyPurge(e segment.Entry, body []byte, rs []replica.Request)
 		return p.broken(e, fmt.Sprintf("purge generation %d after %d", generation, p.state.generation), nil)
 	}
 	p.state.next, p.state.keep, p.state.generation = 0, 0, generation
+	p.purging = false
 	p.offsets.reset(nil)
 	p.publish()
 	completeCuts(e, rs)

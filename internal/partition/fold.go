@@ -31,15 +31,16 @@ func (f *folder) drop() []*OffsetWrite {
 // place finds the command that carries w, adding one when needed, and returns its position.
 //
 // Two writes share a command only when neither carries an identity and no other command touches the key between them, so
-// that every result and the final offset are what they would have been one by one.
-func (f *folder) place(w *OffsetWrite) int32 {
+// that every result and the final offset are what they would have been one by one. With a purge in flight (merge = false)
+// none do: the offsets that were valid at admission may not be any more, each for itself.
+func (f *folder) place(w *OffsetWrite, merge bool) int32 {
 	c := command{op: w.Op.command(), target: offsetKey{w.Kind, w.Key}, offset: w.Offset}
 	if w.Op == DeleteOffset {
 		c.offset = 0
 	}
 	if w.Request != 0 {
 		c.from, c.request = identity{w.Client, w.User}, w.Request
-	} else if i, ok := f.lastOf[c.target]; ok && f.commands[i].absorb(c) {
+	} else if i, ok := f.lastOf[c.target]; ok && merge && f.commands[i].absorb(c) {
 		return i
 	}
 	i := int32(len(f.commands))
@@ -157,12 +158,15 @@ func (p *Replica) Fold() ([]byte, []replica.Request) {
 	clear(f.requests)
 	f.requests, f.commands = f.requests[:0], f.commands[:0]
 	for _, w := range f.kept {
-		w.command = f.place(w)
+		w.command = f.place(w, !p.purging)
 		f.requests = append(f.requests, w)
 	}
 	clear(f.lastOf)
 	clear(f.kept)
 	f.kept = f.kept[:0]
+	if cap(f.kept) > foldedKept {
+		f.kept = nil
+	}
 
 	f.body = appendCommands(f.body[:0], p.admitTime, f.commands)
 	f.record = segment.AppendControl(f.record[:0], segment.KindCommands, f.body)

@@ -95,6 +95,7 @@ type Replica struct {
 	admitNext uint64 // offset that the next batch gets
 	admitTime uint64 // newest entry time given
 	writing   int    // offset writes in flight or kept for Fold: while there are any, the applied offsets do not decide
+	purging   bool   // a purge is in flight
 	forgotAt  uint64 // entry time of the last forget record that this primary proposed
 	crowded   bool   // a client was admitted on credit of rows that are to be forgotten
 
@@ -179,6 +180,7 @@ func (p *Replica) stopLeading() {
 	p.leading = false
 	p.dedup.ground()
 	p.writing = 0
+	p.purging = false
 	p.crowded = false
 	p.forgotAt = 0
 	for _, w := range p.fold.drop() {
@@ -206,7 +208,6 @@ func (p *Replica) Admit(r replica.Request) []byte {
 }
 
 func (p *Replica) admitSend(s *Send) []byte {
-	s.copied = false
 	if !p.leading {
 		s.Fail(replica.ErrNotAdmitted)
 		return nil
@@ -244,7 +245,11 @@ func (p *Replica) admitSend(s *Send) []byte {
 	// Nothing may come between stamp and proposal, so that offsets have no holes.
 	s.BaseOffset = p.admitNext
 	s.Timestamp = now
-	s.Batch.Stamp(uint64(p.cfg.Partition), s.BaseOffset, now)
+	if s.summed {
+		s.Batch.StampFrom(&s.sums, p.cfg.Partition, s.BaseOffset, now)
+	} else {
+		s.Batch.Stamp(p.cfg.Partition, s.BaseOffset, now)
+	}
 	segment.PutOrigin(s.Batch, segment.Origin{
 		ClientLo: s.Client.Lo, ClientHi: s.Client.Hi, Request: s.Request, User: s.User,
 	})
@@ -280,7 +285,7 @@ func (p *Replica) Rejected(rs []replica.Request) {
 			}
 		case *Cut:
 			if r.Kind == PurgeAll {
-				p.admitNext = r.before
+				p.admitNext, p.purging = r.before, false
 			}
 		}
 	}

@@ -15,7 +15,7 @@ type Send struct {
 	Client  wire.U128  // header field client, of the identity the request was made under
 	User    uint32     // authenticated user
 	Request uint64     // header field request; 0 = no identity, no deduplication (HTTP)
-	Batch   wire.Batch // verified; stamped in place at admission; not touched after Copied
+	Batch   wire.Batch // verified, see Verify; stamped in place at admission; not touched after Copied
 	Owner   any        // the submitter's own
 
 	// Copied is called exactly once, always before Done: the bytes of Batch are not needed any more. May be nil.
@@ -33,17 +33,32 @@ type Send struct {
 	Index      uint64 // of the entry, 0 when none was applied
 
 	count  uint32
-	size   int
+	size   int // of Batch, once it is gone
 	copied bool
+	summed bool // sums belongs to Batch
+	sums   wire.FrameSums
 }
 
 // Reset clears input and result but keeps Owner and the two functions.
 func (s *Send) Reset() {
-	*s = Send{Owner: s.Owner, Copied: s.Copied, Done: s.Done}
+	*s = Send{Owner: s.Owner, Copied: s.Copied, Done: s.Done, sums: s.sums}
 }
 
-// Size is the number of bytes the request holds (replica.Request).
-func (s *Send) Size() int { return len(s.Batch) }
+// Verify checks Batch as a server does before it admits one (wire.Batch.Verify) and keeps the frame checksums, so that
+// stamping on the shard's goroutine need not walk the batch again. Whoever has verified it already may leave it out.
+func (s *Send) Verify() error {
+	err := s.Batch.VerifyInto(&s.sums)
+	s.summed = err == nil
+	return err
+}
+
+// Size is the number of bytes the request holds; it stays the same after Proposed (replica.Request).
+func (s *Send) Size() int {
+	if s.Batch == nil {
+		return s.size
+	}
+	return len(s.Batch)
+}
 
 // Proposed tells that the log has its own copy of the batch (replica.Request).
 func (s *Send) Proposed() {
@@ -51,7 +66,7 @@ func (s *Send) Proposed() {
 		return
 	}
 	s.copied = true
-	s.Batch = nil
+	s.size, s.Batch = s.Size(), nil
 	if s.Copied != nil {
 		s.Copied(s)
 	}
