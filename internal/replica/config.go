@@ -30,6 +30,11 @@ type Config struct {
 	ElectionTicks int           // election timeout in ticks; 0 = 10
 	CacheBytes    int64         // tail cache per shard; 0 = 64 MiB
 
+	// MaxOpenFiles bounds the open segment files of the node. 0 = 1024.
+	MaxOpenFiles int
+	// IndexBytes bounds the sparse indexes of sealed segments in memory. 0 = 64 MiB.
+	IndexBytes int64
+
 	// MaxEntryBytes bounds the data of one entry. 0 = 64 MiB + 256.
 	MaxEntryBytes int
 	// MaxGroupBytes bounds the requests of one group that are submitted and have no outcome yet. Above it Submit waits; a
@@ -76,6 +81,8 @@ func (c *Config) setDefaults() error {
 	setDefault(&c.Tick, 100*time.Millisecond)
 	setDefault(&c.ElectionTicks, 10)
 	setDefault(&c.CacheBytes, 64<<20)
+	setDefault(&c.MaxOpenFiles, 1024)
+	setDefault(&c.IndexBytes, 64<<20)
 	setDefault(&c.MaxEntryBytes, 64<<20+256)
 	setDefault(&c.MaxGroupBytes, 32<<20)
 	setDefault(&c.MaxShardBytes, 256<<20)

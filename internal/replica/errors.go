@@ -29,6 +29,12 @@ var (
 	// ErrLocked says that another process uses the data directory.
 	ErrLocked = errors.New("replica: the data directory is used by another process")
 
+	// ErrBusy says that there is no room for the request at the moment; it was not taken (Group.TrySubmit).
+	ErrBusy = errors.New("replica: busy")
+
+	// ErrBehind says that leadership was not handed over because the other node lacks too much of the log.
+	ErrBehind = errors.New("replica: the other replica is behind")
+
 	// ErrGroupExists says that the group runs already.
 	ErrGroupExists = errors.New("replica: group runs already")
 
@@ -43,7 +49,9 @@ type FencedError struct {
 	Err   error
 }
 
-func (e *FencedError) Error() string { return fmt.Sprintf("replica: group %s is fenced: %v", e.Group, e.Err) }
+func (e *FencedError) Error() string {
+	return fmt.Sprintf("replica: group %s is fenced: %v", e.Group, e.Err)
+}
 
 // Unwrap gives the cause.
 func (e *FencedError) Unwrap() error { return e.Err }
@@ -67,5 +75,9 @@ type CorruptError struct {
 	Reason string
 }
 
-func (e *CorruptError) Error() string { return fmt.Sprintf("replica: %s is corrupt: %s", e.Path, e.Reason) }
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("replica: %s is corrupt: %s", e.Path, e.Reason)
+}
+
+// errFlush marks a failed flush, which is final whatever its cause.
 var errFlush = errors.New("flush failed")

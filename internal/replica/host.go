@@ -1,32 +1,508 @@
 package replica
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/whippetmq/whippet/internal/segment"
+)
+
+// Limits of raft's own (engine §5, pitfalls 5 to 7). MaxInflightBytes must not be below MaxSizePerMsg.
+const (
+	maxSizePerMsg    = 1 << 20
+	maxInflightMsgs  = 256
+	maxInflightBytes = 64 << 20
+	maxUncommitted   = 64 << 20
+	maxApplyBytes    = 4 << 20
+)
+
+// closeParallel is how many groups are checkpointed at a time by Close.
+const closeParallel = 16
 
 // Host is the replica side of one node.
-type Host struct{}
+type Host struct {
+	cfg      Config
+	identity Identity
+	meta     nodeMeta
+	lock     io.Closer
+	space    *space
+	handles  *segment.Handles
+	shards   []*shard // the first is the metadata's
+	votes    *votesWriter
+	keeper   *keeper
 
-// Open locks the directory, records the start in node.meta, reads the votes and starts the shards.
-func Open(ctx context.Context, cfg Config) (*Host, error) { return nil, ErrStopped }
+	stop    chan struct{}  // ends writers, votes writer and keeper, after the shards
+	workers sync.WaitGroup // of these
+
+	mu     sync.RWMutex
+	groups map[GroupID]*Group // nil value: being started
+	closed bool
+}
+
+// Open locks the directory, records the start in node.meta, reads the votes and starts the shards. A directory of another
+// node or cluster is an *IdentityError, one that another process uses is ErrLocked.
+func Open(ctx context.Context, cfg Config) (h *Host, err error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	h = &Host{cfg: cfg, stop: make(chan struct{}), groups: map[GroupID]*Group{}}
+	if h.lock, err = lockDir(&h.cfg); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = h.lock.Close()
+		}
+	}()
+	if h.meta, h.identity, err = startNodeMeta(&h.cfg); err != nil {
+		return nil, err
+	}
+	votes, err := openVotes(h.cfg.FS, h.cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	h.space = openSpace(&h.cfg)
+	h.handles = segment.NewHandles(h.cfg.MaxOpenFiles, h.cfg.IndexBytes)
+	h.votes = newVotesWriter(votes, h.space)
+	h.keeper = newKeeper(h)
+	for i := range h.cfg.Shards + 1 {
+		h.shards = append(h.shards, newShard(h, i))
+	}
+	if !h.cfg.Manual {
+		h.start()
+	}
+	return h, nil
+}
+
+// start runs the goroutines. Close ends them.
+func (h *Host) start() {
+	for _, s := range h.shards {
+		go s.loop()
+		h.workers.Go(func() { s.writer.jobs.work(h.stop, s.writer.run) })
+	}
+	h.workers.Go(func() { h.votes.turns.work(h.stop, h.votes.run) })
+	h.workers.Go(func() { h.keeper.tasks.work(h.stop, h.keeper.run) })
+}
 
 // Identity is what the directory says of itself.
-func (h *Host) Identity() Identity { return Identity{} }
-
-// StartGroup recovers the group's log and checkpoint, restores its Machine on the caller's goroutine and lets the group
-// join its shard. It does not wait for a leader (see Group.WaitReady). Damage is a *FencedError.
-func (h *Host) StartGroup(ctx context.Context, cfg GroupConfig) (*Group, error) { return nil, ErrStopped }
-
-// StopGroup ends a group: what is submitted fails, what is being written is finished. With deleteFiles its directory and
-// its vote are removed, else its state is checkpointed.
-func (h *Host) StopGroup(ctx context.Context, id GroupID, deleteFiles bool) error { return ErrStopped }
+func (h *Host) Identity() Identity { return h.identity }
 
 // Group returns a running group, nil when there is none.
-func (h *Host) Group(id GroupID) *Group { return nil }
+func (h *Host) Group(id GroupID) *Group {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.groups[id]
+}
+
+// StartGroup recovers the group's log and checkpoint, restores its Machine on the caller's goroutine and lets the group
+// join its shard. It does not wait for a leader (see Group.WaitReady). Damage is a *FencedError: the group does not run,
+// its files stay as they are.
+func (h *Host) StartGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil, ErrStopped
+	}
+	if _, there := h.groups[cfg.ID]; there {
+		h.mu.Unlock()
+		return nil, fmt.Errorf("%w: %s", ErrGroupExists, cfg.ID)
+	}
+	h.groups[cfg.ID] = nil
+	h.mu.Unlock()
+
+	g, err := h.recover(cfg)
+
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil && h.closed {
+		_ = g.log.Close()
+		err = ErrStopped
+	}
+	if err != nil {
+		delete(h.groups, cfg.ID)
+		return nil, err
+	}
+	h.groups[cfg.ID] = g
+	// Under the lock, so that the group is in its shard's inbox before Close is.
+	g.shard.inbox.post(item{g: g, ctl: &joinControl{g}})
+	return g, nil
+}
+
+// recover makes the group from what its directory holds.
+func (h *Host) recover(cfg GroupConfig) (g *Group, err error) {
+	cfg.Voters = slices.Clone(cfg.Voters)
+	g = &Group{host: h, shard: h.shardOf(cfg.ID), cfg: cfg, machine: cfg.Machine}
+	fenced := func(doing string, err error) error {
+		return &FencedError{cfg.ID, fmt.Errorf("%s: %w", doing, err)}
+	}
+	index, body, err := segment.LoadCheckpoint(h.cfg.FS, cfg.Dir, uint64(cfg.ID))
+	if err != nil && !errors.Is(err, segment.ErrNoCheckpoint) {
+		return nil, fenced("load checkpoint", err)
+	}
+	var state []byte
+	var term uint64
+	g.conf = &raftpb.ConfState{Voters: cfg.Voters}
+	if body != nil {
+		if term, g.conf, state, err = decodeCheckpoint(body); err != nil {
+			return nil, fenced("load checkpoint", err)
+		}
+	}
+	log, found, err := segment.Open(h.cfg.FS, cfg.Dir, segment.Options{
+		Group:        uint64(cfg.ID),
+		SegmentBytes: cfg.SegmentBytes,
+		Cache:        g.shard.cache,
+		Handles:      h.handles,
+		SameBoot:     !h.identity.Unclean,
+		SyncOnOpen:   cfg.Persisted || cfg.PersistControl,
+	}, index)
+	if err != nil {
+		return nil, fenced("open log", err)
+	}
+	defer func() {
+		if p := recover(); p != nil { // raft, on state that cannot be
+			err = fenced("restore", fmt.Errorf("%v", p))
+		}
+		if err != nil {
+			_ = log.Close()
+		}
+	}()
+	g.log = log
+	if found.Torn != "" {
+		h.cfg.Logger.Info("cut a torn end off a log", "group", cfg.ID, "file", found.Torn, "bytes", found.TornBytes)
+	}
+	last := log.LastIndex()
+	if index > last {
+		return nil, fenced("open log", fmt.Errorf("the log ends at index %d, before its checkpoint at %d", last, index))
+	}
+	if err := g.machine.Restore(log, state, index); err != nil {
+		return nil, fenced("restore state", err)
+	}
+	g.store.g = g
+	g.confChanged()
+	lastTerm, err := log.Term(last)
+	if err != nil {
+		return nil, fenced("open log", err)
+	}
+	g.vote = h.votes.log.get(cfg.ID)
+	if g.vote.term < max(lastTerm, term) {
+		if !g.solo.Load() {
+			return nil, fenced("restore", fmt.Errorf("the log is of term %d, but the votes know only term %d", lastTerm, g.vote.term))
+		}
+		// Nobody else can have voted. It is written with the next vote.
+		g.vote = vote{term: max(lastTerm, term)}
+	}
+	commit := max(index, log.FirstIndex()-1)
+	g.store.conf = g.conf
+	g.store.start = &raftpb.HardState{Term: &g.vote.term, Vote: &g.vote.vote, Commit: &commit}
+	g.rn, err = raft.NewRawNode(&raft.Config{
+		ID:                        h.cfg.NodeID,
+		ElectionTick:              h.cfg.ElectionTicks,
+		HeartbeatTick:             1,
+		Storage:                   &g.store,
+		Applied:                   commit,
+		AsyncStorageWrites:        true,
+		MaxSizePerMsg:             maxSizePerMsg,
+		MaxCommittedSizePerReady:  maxApplyBytes,
+		MaxUncommittedEntriesSize: maxUncommitted,
+		MaxInflightMsgs:           maxInflightMsgs,
+		MaxInflightBytes:          maxInflightBytes,
+		CheckQuorum:               true,
+		PreVote:                   true,
+		Logger:                    &raftLogger{g.shard.log, cfg.ID},
+		DisableProposalForwarding: true,
+		StepDownOnRemoval:         true,
+	})
+	if err != nil {
+		return nil, fenced("restore", err)
+	}
+	start := g.vote
+	g.store.start, g.store.conf = nil, nil
+	g.vote = start
+	g.term.Store(start.term)
+	g.commit.Store(commit)
+	g.applied.Store(commit)
+	g.last.Store(last)
+	g.checkpoint = index
+	g.sealed = log.LastSealed()
+	return g, nil
+}
+
+// shardOf spreads the groups; the metadata has a shard of its own, so that a slow partition never delays a session.
+func (h *Host) shardOf(id GroupID) *shard {
+	if id == MetadataGroup {
+		return h.shards[0]
+	}
+	return h.shards[1+shardHash(uint64(id))%uint64(h.cfg.Shards)]
+}
+
+// shardHash mixes the bits of a group id (the finaliser of splitmix64).
+func shardHash(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// StopGroup ends a group: what is submitted fails, what is being written is finished. With deleteFiles its directory and
+// its vote are removed, else its state is checkpointed. The group is gone whatever is returned, except when ctx ends
+// before it has left its shard.
+func (h *Host) StopGroup(ctx context.Context, id GroupID, deleteFiles bool) error {
+	h.mu.RLock()
+	g := h.groups[id]
+	closed := h.closed
+	h.mu.RUnlock()
+	if closed {
+		return ErrStopped
+	}
+	if g == nil {
+		return fmt.Errorf("%w: %s", ErrUnknownGroup, id)
+	}
+	g.shard.inbox.closeGroup(g)
+	c := &stopControl{g: g, done: make(chan struct{})}
+	if !g.shard.inbox.post(item{g: g, ctl: c}) {
+		return ErrStopped
+	}
+	if h.cfg.Manual {
+		for h.Turn() { //nolint:revive // turns until it is done
+		}
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return fmt.Errorf("replica: stop group %s: %w", id, ctx.Err())
+	}
+	h.mu.Lock()
+	mine := h.groups[id] == g
+	if mine {
+		h.groups[id] = nil // reserved until its files are closed
+	}
+	h.mu.Unlock()
+	if !mine {
+		return fmt.Errorf("%w: %s", ErrUnknownGroup, id) // another caller was first
+	}
+	defer func() {
+		h.mu.Lock()
+		delete(h.groups, id)
+		h.mu.Unlock()
+	}()
+	if !deleteFiles {
+		return g.end()
+	}
+	err := g.log.Close()
+	if rerr := h.cfg.FS.RemoveAll(g.cfg.Dir); rerr != nil {
+		return fmt.Errorf("replica: delete group %s: %w", id, rerr)
+	}
+	h.votes.turns.put(votesTurn{forget: []GroupID{id}})
+	if err != nil && g.Err() == nil {
+		h.cfg.Logger.Warn("closing the log of a deleted group failed", "group", id, "error", err)
+	}
+	return nil
+}
+
+// end checkpoints and closes a group that has left its shard.
+func (g *Group) end() (err error) {
+	defer func() {
+		if cerr := g.log.Close(); err == nil && g.fenced.Load() == nil {
+			err = cerr
+		}
+		if err != nil {
+			err = fmt.Errorf("replica: stop group %s: %w", g.cfg.ID, err)
+		}
+	}()
+	if g.fenced.Load() != nil {
+		return nil
+	}
+	if g.log.Appended() != g.flushed || g.applied.Load() != g.checkpoint {
+		if err := g.log.Sync(); err != nil {
+			return err
+		}
+	}
+	if index := g.applied.Load(); index != g.checkpoint {
+		state, err := g.checkpointState()
+		if err != nil {
+			return err
+		}
+		if err := segment.WriteCheckpoint(g.host.cfg.FS, g.cfg.Dir, uint64(g.cfg.ID), index, state); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Step takes messages that a peer sent. Those of unknown groups, and those above the inbox's bound, are dropped.
-func (h *Host) Step(from uint64, messages []Message) {}
+func (h *Host) Step(from uint64, messages []Message) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, m := range messages {
+		g := h.groups[m.Group]
+		if g == nil || m.Raft.GetFrom() != from || m.Raft.GetTo() != h.cfg.NodeID || raft.IsLocalMsg(m.Raft.GetType()) {
+			continue
+		}
+		if m.Raft.GetType() == raftpb.MsgSnap {
+			continue // replicas are not yet filled by copying
+		}
+		size := int64(64)
+		for _, e := range m.Raft.Entries {
+			size += int64(len(e.Data)) + 32
+		}
+		g.shard.inbox.step(g, m.Raft, size)
+	}
+}
 
-// Unreachable says that messages to a node were dropped, for all groups.
-func (h *Host) Unreachable(node uint64) {}
+// Unreachable says that messages to a node were lost, so that the leaders here send them again.
+func (h *Host) Unreachable(node uint64) {
+	for _, s := range h.shards {
+		s.inbox.post(item{ctl: &unreachableControl{node}})
+	}
+}
 
-// Close stops all groups, checkpoints them and leaves the mark of an orderly stop.
-func (h *Host) Close(ctx context.Context) error { return nil }
+// Turn does what there is to do in a manual host, on the caller's goroutine; it reports whether that was anything.
+func (h *Host) Turn() bool {
+	did := false
+	for _, s := range h.shards {
+		did = s.turn() || did
+		did = drain(s.writer.jobs, s.writer.run) || did
+	}
+	did = drain(h.votes.turns, h.votes.run) || did
+	return drain(h.keeper.tasks, h.keeper.run) || did
+}
+
+func drain[T any](b *backlog[T], round func([]T)) bool {
+	items := b.take(nil)
+	if len(items) > 0 {
+		round(items)
+	}
+	return len(items) > 0
+}
+
+// Close stops all groups, checkpoints them and leaves the mark of an orderly stop. When ctx ends it gives up what is
+// still being written and returns the context's error; the mark is left out then, and the next start recovers.
+func (h *Host) Close(ctx context.Context) error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return ErrStopped
+	}
+	h.closed = true
+	h.mu.Unlock()
+
+	var errs []error
+	force := make(chan struct{})
+	for _, s := range h.shards {
+		s.inbox.stop()
+		s.inbox.post(item{ctl: &closeControl{force}})
+	}
+	if h.cfg.Manual {
+		h.closeManual()
+	} else {
+		forced := false
+		for _, s := range h.shards {
+			select {
+			case <-s.done:
+			case <-ctx.Done():
+				if !forced {
+					forced = true
+					close(force)
+					errs = append(errs, ctx.Err())
+				}
+				<-s.done
+			}
+		}
+	}
+	close(h.stop)
+	h.workers.Wait()
+	// What is put between the end of the shards and of the workers is a forgotten vote.
+	drain(h.votes.turns, h.votes.run)
+
+	errs = append(errs, h.endGroups()...)
+	if err := h.handles.Close(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := h.votes.log.close(); err != nil {
+		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		h.meta.clean = true
+		if err := h.meta.save(&h.cfg); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if err := h.lock.Close(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (h *Host) closeManual() {
+	left := slices.Clone(h.shards)
+	for len(left) > 0 {
+		did := h.Turn()
+		left = slices.DeleteFunc(left, (*shard).ended)
+		if !did && len(left) > 0 {
+			// Nothing moves any more: what is left waits for something that a turn cannot give.
+			for _, s := range left {
+				for _, g := range s.groups {
+					g.guard((*Group).leave)
+				}
+				s.inbox.end()
+			}
+			return
+		}
+	}
+}
+
+// endGroups checkpoints and closes what is left, several at a time.
+func (h *Host) endGroups() []error {
+	h.mu.Lock()
+	groups := make([]*Group, 0, len(h.groups))
+	for _, g := range h.groups {
+		if g != nil {
+			groups = append(groups, g)
+		}
+	}
+	h.mu.Unlock()
+	slices.SortFunc(groups, func(a, b *Group) int { return compareGroup(a, b.cfg.ID) })
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		errs []error
+		next int
+	)
+	for range min(closeParallel, len(groups)) {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				i := next
+				next++
+				mu.Unlock()
+				if i >= len(groups) {
+					return
+				}
+				if err := groups[i].end(); err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errs
+}

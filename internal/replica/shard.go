@@ -1,0 +1,394 @@
+package replica
+
+import (
+	"encoding/binary"
+	"log/slog"
+	"slices"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/whippetmq/whippet/internal/segment"
+)
+
+var le = binary.LittleEndian
+
+const (
+	// machineTick is how often the Machine of an active group is ticked.
+	machineTick = 100 * time.Millisecond
+	// activeFor is how long a group counts as active after its last entry.
+	activeFor = 2 * time.Second
+	// idleRound is the number of machine ticks in which every idle group is ticked once.
+	idleRound = 100
+	// maxTicks is how many raft ticks a turn makes up for when the shard was late: more would only cause elections.
+	maxTicks = 2
+)
+
+// shard runs its groups on one goroutine: turn after turn, each of them a function of what the inbox held and of the
+// clock.
+type shard struct {
+	host   *Host
+	number int
+	log    *slog.Logger
+	inbox  *inbox
+	writer *writer
+	cache  *segment.Cache
+	done   chan struct{} // closed when the loop ended
+
+	groups  []*Group // by id
+	dirty   []*Group // to be looked at in this turn
+	active  []*Group // had an entry lately
+	ticking []*Group // need raft's clock
+	stalled []*Group // a write waits for room
+	owing   []*Group // have settled requests that the inbox still counts
+
+	items   []item
+	settled []outcome
+	writes  []storageWork // of this turn
+	votes   []*job        // of this turn
+	out     []outbox      // messages of this turn, by node
+
+	lastTick    time.Duration
+	lastMachine time.Duration
+	idleNext    int // next of groups for the idle round
+
+	closing *closeControl
+
+	// Scratch of one turn.
+	props    []waiter
+	entries  []*raftpb.Entry
+	slab     []raftpb.Entry
+	proposal raftpb.Message
+	undo     []Request
+	one      [1]Request
+	queues   [][]queued
+	freeJobs []*job
+	finished *job // argument of completeFinished
+	placing  []segment.Entry
+}
+
+// outbox are the messages of a turn for one node.
+type outbox struct {
+	node     uint64
+	messages []Message
+}
+
+// storageWork is a MsgStorageAppend of this turn.
+type storageWork struct {
+	g *Group
+	m *raftpb.Message
+}
+
+func newShard(h *Host, number int) *shard {
+	s := &shard{
+		host: h, number: number,
+		log:   h.cfg.Logger.With("shard", number),
+		inbox: newInbox(&h.cfg),
+		cache: segment.NewCache(h.cfg.CacheBytes),
+		done:  make(chan struct{}),
+	}
+	s.proposal.Type = raftpb.MsgProp.Enum()
+	s.proposal.From = &h.cfg.NodeID
+	s.writer = newWriter(s)
+	now := h.cfg.Clock.Mono()
+	s.lastTick, s.lastMachine = now, now
+	return s
+}
+
+// loop is the shard's goroutine.
+func (s *shard) loop() {
+	defer close(s.done)
+	ticker := time.NewTicker(s.host.cfg.Tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.inbox.wake:
+		case <-ticker.C:
+		}
+		s.turn()
+		if s.ended() {
+			return
+		}
+	}
+}
+
+// turn does all there is to do; it reports whether that was anything.
+func (s *shard) turn() bool {
+	did := false
+	for {
+		s.settle()
+		s.items = s.inbox.take(s.items[:0], s.settled)
+		clear(s.settled)
+		s.settled = s.settled[:0]
+		ticked := s.tick()
+		if len(s.items) == 0 && !ticked {
+			return did
+		}
+		did = true
+		s.handle(s.items)
+		clear(s.items)
+		s.work()
+	}
+}
+
+// handle sorts the items out to their groups.
+func (s *shard) handle(items []item) {
+	for i := range items {
+		it := &items[i]
+		switch {
+		case it.req != nil:
+			g := it.g
+			if g.in == nil {
+				g.in = s.takeQueue()
+			}
+			g.in = append(g.in, queued{it.req, it.size})
+			s.touch(g)
+		case it.msg != nil:
+			it.g.msgs = append(it.g.msgs, it.msg)
+			s.touch(it.g)
+		case it.job != nil:
+			s.storageDone(it.job)
+		default:
+			it.ctl.run(s)
+		}
+	}
+}
+
+// work looks at the dirty groups until nothing is left: first all groups step, propose and say what they want written;
+// then the messages leave, so that the followers write while this node does; then it writes.
+func (s *shard) work() {
+	for len(s.dirty) > 0 {
+		for i := 0; i < len(s.dirty); i++ {
+			g := s.dirty[i]
+			g.dirty = false
+			g.guard((*Group).advance)
+		}
+		clear(s.dirty)
+		s.dirty = s.dirty[:0]
+		s.send()
+		for i := 0; i < len(s.writes); i++ {
+			w := s.writes[i]
+			w.g.storing = w.m
+			w.g.guard((*Group).storeNext)
+		}
+		clear(s.writes)
+		s.writes = s.writes[:0]
+	}
+	s.send()
+	if len(s.votes) > 0 {
+		s.host.votes.turns.put(votesTurn{shard: s, jobs: slices.Clone(s.votes)})
+		clear(s.votes)
+		s.votes = s.votes[:0]
+	}
+}
+
+func (s *shard) touch(g *Group) {
+	if !g.dirty {
+		g.dirty = true
+		s.dirty = append(s.dirty, g)
+	}
+}
+
+// post queues a message for another node until the end of the step.
+func (s *shard) post(g *Group, m *raftpb.Message) {
+	to := m.GetTo()
+	for i := range s.out {
+		if s.out[i].node == to {
+			s.out[i].messages = append(s.out[i].messages, Message{g.cfg.ID, m})
+			return
+		}
+	}
+	s.out = append(s.out, outbox{to, []Message{{g.cfg.ID, m}}})
+}
+
+func (s *shard) send() {
+	for i := range s.out {
+		o := &s.out[i]
+		if len(o.messages) == 0 {
+			continue
+		}
+		if s.host.cfg.Transport != nil {
+			s.host.cfg.Transport.Send(o.node, o.messages)
+		}
+		clear(o.messages)
+		o.messages = o.messages[:0]
+	}
+}
+
+// tick does what is due by the clock; it reports whether that was anything.
+func (s *shard) tick() bool {
+	now := s.host.cfg.Clock.Mono()
+	elapsed := now - s.lastTick
+	if elapsed < s.host.cfg.Tick {
+		return false
+	}
+	n := int(elapsed / s.host.cfg.Tick)
+	if n > maxTicks {
+		n = maxTicks
+		s.lastTick = now
+	} else {
+		s.lastTick += time.Duration(n) * s.host.cfg.Tick
+	}
+	kept := s.ticking[:0]
+	for _, g := range s.ticking {
+		if g.needsTicks() {
+			kept = append(kept, g)
+			g.tickBy = n
+			g.guard((*Group).tickRaft)
+			s.touch(g)
+		} else {
+			g.ticks = false
+		}
+	}
+	clear(s.ticking[len(kept):])
+	s.ticking = kept
+
+	s.host.space.tick(now)
+	s.retry()
+	if now-s.lastMachine >= machineTick {
+		s.lastMachine = now
+		s.tickMachines(now)
+	}
+	return true
+}
+
+// tickMachines ticks the active groups, and a hundredth of the others in turn.
+func (s *shard) tickMachines(now time.Duration) {
+	kept := s.active[:0]
+	for _, g := range s.active {
+		if now-g.quiet > activeFor {
+			g.active = false
+			g.housekeep(true)
+			continue
+		}
+		kept = append(kept, g)
+		g.housekeep(false)
+		g.guard((*Group).tickMachine)
+	}
+	clear(s.active[len(kept):])
+	s.active = kept
+	for range (len(s.groups) + idleRound - 1) / idleRound {
+		if s.idleNext >= len(s.groups) {
+			s.idleNext = 0
+		}
+		g := s.groups[s.idleNext]
+		s.idleNext++
+		if !g.active {
+			g.guard((*Group).tickMachine)
+		}
+	}
+}
+
+// retry tries the writes again that found no room.
+func (s *shard) retry() {
+	if len(s.stalled) == 0 {
+		return
+	}
+	kept := s.stalled[:0]
+	for _, g := range s.stalled {
+		if !g.stalled {
+			continue
+		}
+		if g.started > 0 {
+			kept = append(kept, g) // the writer has not given all of them back
+			continue
+		}
+		g.stalled = false
+		g.writerFailed.Store(false)
+		g.guard((*Group).pump)
+		if g.stalled {
+			kept = append(kept, g)
+		} else {
+			g.full.Store(false)
+			s.touch(g)
+		}
+	}
+	clear(s.stalled[len(kept):])
+	s.stalled = kept
+}
+
+// settle collects what the groups owe to the inbox's books.
+func (s *shard) settle() {
+	for _, g := range s.owing {
+		g.owing = false
+		g.owed.g = g
+		s.settled = append(s.settled, g.owed)
+		g.owed = outcome{}
+	}
+	clear(s.owing)
+	s.owing = s.owing[:0]
+}
+
+// owe takes requests that have their outcome out of the books at the start of the next turn.
+func (s *shard) owe(g *Group, bytes int64, requests int) {
+	if requests == 0 {
+		return
+	}
+	g.owed.bytes += bytes
+	g.owed.requests += requests
+	if !g.owing {
+		g.owing = true
+		s.owing = append(s.owing, g)
+	}
+}
+
+// ended reports whether the loop may end: the host closes, and no group has anything under way.
+func (s *shard) ended() bool {
+	if s.closing == nil {
+		return false
+	}
+	for _, g := range s.groups {
+		if !g.idle(s.closing.forced()) {
+			return false
+		}
+	}
+	for _, g := range s.groups {
+		g.guard((*Group).leave)
+	}
+	s.settle()
+	return s.inbox.end()
+}
+
+func (s *shard) list(g *Group) {
+	at, _ := slices.BinarySearchFunc(s.groups, g.cfg.ID, compareGroup)
+	s.groups = slices.Insert(s.groups, at, g)
+	g.listed = true
+}
+
+func (s *shard) unlist(g *Group) {
+	if at, ok := slices.BinarySearchFunc(s.groups, g.cfg.ID, compareGroup); ok && s.groups[at] == g {
+		s.groups = slices.Delete(s.groups, at, at+1)
+	}
+	g.listed = false
+	drop := func(gs []*Group) []*Group {
+		return slices.DeleteFunc(gs, func(o *Group) bool { return o == g })
+	}
+	s.active, s.ticking, s.stalled = drop(s.active), drop(s.ticking), drop(s.stalled)
+	g.active, g.ticks = false, false
+}
+
+func compareGroup(g *Group, id GroupID) int {
+	switch {
+	case g.cfg.ID < id:
+		return -1
+	case g.cfg.ID > id:
+		return 1
+	}
+	return 0
+}
+
+func (s *shard) takeQueue() []queued {
+	if n := len(s.queues); n > 0 {
+		q := s.queues[n-1]
+		s.queues = s.queues[:n-1]
+		return q
+	}
+	return make([]queued, 0, 16)
+}
+
+func (s *shard) giveQueue(q []queued) {
+	clear(q)
+	if cap(q) <= 1024 && len(s.queues) < 64 {
+		s.queues = append(s.queues, q[:0])
+	}
+}
