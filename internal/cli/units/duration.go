@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/whippetmq/whippet/wire"
 )
 
 // Lengths of the calendar units that the reference uses: a year of 365.25 days, a month of a twelfth of it.
@@ -14,18 +16,6 @@ const (
 	secondsPerMonth = 2_630_016
 	secondsPerDay   = 86_400
 )
-
-var durationUnits = map[string]uint64{ // microseconds
-	"us": 1, "usec": 1, "µs": 1,
-	"ms": 1e3, "msec": 1e3, "millis": 1e3,
-	"s": 1e6, "sec": 1e6, "secs": 1e6, "second": 1e6, "seconds": 1e6,
-	"m": 60e6, "min": 60e6, "mins": 60e6, "minute": 60e6, "minutes": 60e6,
-	"h": 3600e6, "hr": 3600e6, "hrs": 3600e6, "hour": 3600e6, "hours": 3600e6,
-	"d": secondsPerDay * 1e6, "day": secondsPerDay * 1e6, "days": secondsPerDay * 1e6,
-	"w": 7 * secondsPerDay * 1e6, "week": 7 * secondsPerDay * 1e6, "weeks": 7 * secondsPerDay * 1e6,
-	"month": secondsPerMonth * 1e6, "months": secondsPerMonth * 1e6,
-	"y": secondsPerYear * 1e6, "year": secondsPerYear * 1e6, "years": secondsPerYear * 1e6,
-}
 
 // Duration writes a number of microseconds in words, largest unit first: "1day 2h", "1h 30m", "5s 20ms", "0s".
 func Duration(us uint64) string {
@@ -74,42 +64,11 @@ func Expiry(us uint64) string {
 
 // ParseDuration reads "90s", "1h 30m" or "1day 2h" and returns microseconds. A number needs a unit.
 func ParseDuration(s string) (uint64, error) {
-	bad := func() error {
-		return fmt.Errorf("%q is not a duration: write numbers with units, such as 30s, 15m or 1day 2h", s)
+	us, err := wire.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a duration: write numbers with units, such as 30s, 15m or 1day 2h", s)
 	}
-	text := strings.TrimSpace(s)
-	if text == "" {
-		return 0, bad()
-	}
-	if text == "0" {
-		return 0, nil
-	}
-	var total uint64
-	for text != "" {
-		end := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
-		if end <= 0 {
-			return 0, bad()
-		}
-		n, err := strconv.ParseUint(text[:end], 10, 64)
-		if err != nil {
-			return 0, bad()
-		}
-		text = strings.TrimLeft(text[end:], " ")
-		end = strings.IndexFunc(text, func(r rune) bool { return r >= '0' && r <= '9' || r == ' ' })
-		if end < 0 {
-			end = len(text)
-		}
-		unit, ok := durationUnits[strings.ToLower(text[:end])]
-		if !ok {
-			return 0, bad()
-		}
-		if n > math.MaxUint64/unit || total > math.MaxUint64-n*unit {
-			return 0, fmt.Errorf("duration %q is too long", s)
-		}
-		total += n * unit
-		text = strings.TrimLeft(text[end:], " ")
-	}
-	return total, nil
+	return us, nil
 }
 
 // ParseExpiry adds up the words of an expiry ("1day", "1hour"). One word may be "unlimited" (also "none", "never")
@@ -118,26 +77,12 @@ func ParseExpiry(words []string) (uint64, error) {
 	if len(words) == 0 {
 		return ServerDefault, nil
 	}
-	if len(words) == 1 {
-		switch strings.ToLower(strings.TrimSpace(words[0])) {
-		case "unlimited", "none", "never", "never_expire":
-			return Unlimited, nil
-		case "server_default", "default":
-			return ServerDefault, nil
-		}
+	us, err := wire.ParseExpiry(strings.Join(words, " "))
+	if err != nil {
+		return 0, fmt.Errorf("expiry %q is not a duration of less than 136 years: write numbers with units, such as 7days or 1h 30m, or unlimited or server_default",
+			strings.Join(words, " "))
 	}
-	var total uint64
-	for _, w := range words {
-		us, err := ParseDuration(w)
-		if err != nil {
-			return 0, err
-		}
-		if total > math.MaxUint64-us {
-			return 0, fmt.Errorf("expiry %q is too long", strings.Join(words, " "))
-		}
-		total += us
-	}
-	return total, nil
+	return us, nil
 }
 
 // Layouts of printed times.
