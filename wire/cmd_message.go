@@ -219,6 +219,8 @@ func (s *SendMessages) Decode(src []byte) error {
 		return invalid("batch without messages", m.off-4)
 	case count != b.Count():
 		return invalid("messages_count differs from the batch", m.off-4)
+	case b.FirstDelta() != 0:
+		return invalid("offset deltas of a send must start at 0", m.off+BatchHeaderSize+offMsgDelta)
 	}
 	s.Batch = b
 	return nil

@@ -127,7 +127,8 @@ func (r *reader) secret(what string) string {
 
 // str32 reads a u32 length and UTF-8.
 func (r *reader) str32(what string) string {
-	return r.text(r.bytes32(what), what, r.off)
+	off := r.off + 4
+	return r.text(r.bytes32(what), what, off)
 }
 
 // bytes32 reads a u32 length and that many bytes, aliasing the input.
