@@ -146,7 +146,7 @@ func decodeRows(b []byte, s state, dedup *dedupTable) error {
 		}
 		b = b[checkpointRow:]
 		switch {
-		case count == 0 || count > RememberedIDs || uint64(count)*checkpointSeen > uint64(len(b)):
+		case count == 0 || int64(count) > int64(dedup.window) || uint64(count)*checkpointSeen > uint64(len(b)):
 			return corrupt("row of %d requests in %d bytes", count, len(b))
 		case dedup.rows[id] != nil:
 			return corrupt("two rows of one client")

@@ -9,7 +9,7 @@ import (
 
 // Bounds of the dedup table (routing G2, decisions 3).
 const (
-	// RememberedIDs is how many request ids a row remembers exactly.
+	// RememberedIDs is how many request ids a row remembers exactly. All replicas must agree on it.
 	RememberedIDs = 64
 	// DefaultClients is how many (client, user) pairs a partition remembers by default.
 	DefaultClients = 8192
@@ -50,7 +50,7 @@ type dedupRow struct {
 	id         identity
 	prev, next *dedupRow // neighbours in order of use; nil for rows that only have requests in flight
 
-	// seen holds the last RememberedIDs requests in commit order; once it is full it is a ring whose oldest is at head.
+	// seen holds the last window requests in commit order; once it is full it is a ring whose oldest is at head.
 	// It grows as used: most rows of a busy server belong to clients that sent a few requests.
 	seen  []remembered
 	head  int
@@ -74,19 +74,19 @@ func (r *dedupRow) find(request uint64) (outcome, bool) {
 	return 0, false
 }
 
-func (r *dedupRow) add(request uint64, o outcome) {
+func (r *dedupRow) add(request uint64, o outcome, window int) {
 	r.top = max(r.top, request)
-	if len(r.seen) < RememberedIDs {
+	if len(r.seen) < window {
 		if len(r.seen) == cap(r.seen) {
 			// Doubling up to the bound, never beyond it.
-			r.seen = slices.Grow(r.seen, min(max(1, len(r.seen)), RememberedIDs-len(r.seen)))
+			r.seen = slices.Grow(r.seen, min(max(1, len(r.seen)), window-len(r.seen)))
 		}
 		r.seen = append(r.seen, remembered{request, o})
 		return
 	}
 	r.floor = max(r.floor, r.seen[r.head].request)
 	r.seen[r.head] = remembered{request, o}
-	r.head = (r.head + 1) % RememberedIDs
+	r.head = (r.head + 1) % window
 }
 
 // at is the i-th oldest remembered request.
@@ -108,13 +108,14 @@ type dedupTable struct {
 	oldest  *dedupRow
 	newest  *dedupRow
 	kept    int    // rows with applied state
+	window  int    // ids a row remembers: RememberedIDs, fewer in tests
 	clients int    // bound of len(rows)
 	idle    uint64 // µs after which an unused row may go
 	flying  int    // requests in flight over all rows
 }
 
 func newDedupTable(clients int, idle uint64) dedupTable {
-	return dedupTable{clients: clients, idle: idle}
+	return dedupTable{window: RememberedIDs, clients: clients, idle: idle}
 }
 
 // admit decides on a request on the primary; admit means it was put in flight. now is the entry time that the request
@@ -235,7 +236,7 @@ func (t *dedupTable) record(id identity, request uint64, o outcome, at uint64) {
 	if t.flying > 0 {
 		t.land(r, request)
 	}
-	r.add(request, o)
+	r.add(request, o, t.window)
 	if r.kept {
 		r.used = max(r.used, at)
 		if t.newest == r {
@@ -292,6 +293,9 @@ func (t *dedupTable) forget(id identity, cutoff uint64) {
 	t.kept--
 	if len(r.inflight) == 0 {
 		delete(t.rows, id)
+		if len(t.rows) == 0 {
+			t.rows = nil // an emptied map keeps its memory
+		}
 		return
 	}
 	*r = dedupRow{id: id, inflight: r.inflight}

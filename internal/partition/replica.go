@@ -33,6 +33,8 @@ type Config struct {
 	OffsetKeys  int           // stored offsets per kind; DefaultOffsetKeys
 	ForgetAfter time.Duration // DefaultForgetAfter
 	Folded      int           // offset writes per turn; DefaultFolded
+
+	window int // ids a dedup row remembers; RememberedIDs except in tests
 }
 
 // InvariantError says that a committed entry does not continue the state. The replica must stop: it applies nothing more
@@ -119,14 +121,24 @@ func New(cfg Config) *Replica {
 	if cfg.Folded <= 0 {
 		cfg.Folded = DefaultFolded
 	}
-	idle := uint64(cfg.ForgetAfter.Microseconds())
-	return &Replica{cfg: cfg, forget: idle, dedup: newDedupTable(cfg.Clients, idle)}
+	if cfg.window <= 0 {
+		cfg.window = RememberedIDs
+	}
+	p := &Replica{cfg: cfg, forget: uint64(cfg.ForgetAfter.Microseconds())}
+	p.dedup = p.emptyTable()
+	return p
+}
+
+func (p *Replica) emptyTable() dedupTable {
+	t := newDedupTable(p.cfg.Clients, p.forget)
+	t.window = p.cfg.window
+	return t
 }
 
 // Restore starts from a checkpoint (nil = none was ever written) of the state at index; entries behind it follow through
 // Apply.
 func (p *Replica) Restore(log *segment.Log, checkpoint []byte, index uint64) error {
-	dedup := newDedupTable(p.cfg.Clients, p.forget)
+	dedup := p.emptyTable()
 	var s state
 	var stored map[offsetKey]uint64
 	if checkpoint != nil {

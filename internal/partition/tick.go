@@ -11,16 +11,15 @@ const (
 	forgetUrgent = 1_000_000
 )
 
-// ticker is the memory of Tick, empty until there is something to forget.
+// ticker holds what Tick returned until its next call: forget records are rare and may be large.
 type ticker struct {
-	body, record []byte
-	out          [1][]byte
-	ids          []identity
+	out [1][]byte
 }
 
 // Tick returns control entries to propose: rows that may be forgotten. Only the primary decides; replicas follow the
 // record. now is ignored in favour of the partition's own clock, which also stamps entries.
 func (p *Replica) Tick(uint64) [][]byte {
+	p.tick = ticker{} // what the last call returned is not used any more
 	if !p.leading || p.dedup.kept == 0 {
 		return nil
 	}
@@ -35,14 +34,10 @@ func (p *Replica) Tick(uint64) [][]byte {
 	if p.forgotAt != 0 && now < p.forgotAt+pause {
 		return nil
 	}
-	t := &p.tick
-	t.ids = p.dedup.idleRows(t.ids[:0], now, maxForgetPerTick)
-	cutoff := now - p.forget
-	t.body = appendForget(t.body[:0], cutoff, t.ids)
-	t.record = segment.AppendControl(t.record[:0], segment.KindForget, t.body)
-	t.out[0] = t.record
+	ids := p.dedup.idleRows(nil, now, maxForgetPerTick)
+	p.tick.out[0] = segment.AppendControl(nil, segment.KindForget, appendForget(nil, now-p.forget, ids))
 	p.forgotAt = now
 	// A full record means that more rows may be waiting.
-	p.crowded = len(t.ids) == maxForgetPerTick
-	return t.out[:]
+	p.crowded = len(ids) == maxForgetPerTick
+	return p.tick.out[:]
 }
