@@ -1,0 +1,373 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/whippetmq/whippet/wire"
+)
+
+// laneKind says what a lane orders.
+type laneKind uint8
+
+const (
+	laneSend     laneKind = iota + 1 // sends to one partition
+	laneProgress                     // offsets of one consumer in one partition
+	laneMetadata                     // metadata operations of the session
+)
+
+// laneKey names a lane. Streams and topics are numeric where they are known, so
+// that both spellings of a topic share one lane.
+type laneKey struct {
+	kind          laneKind
+	stream, topic wire.Identifier
+	partition     uint32
+	anyPartition  bool // sends whose partition the server chooses
+	consumer      wire.Consumer
+}
+
+func progressKey(consumer wire.Consumer, stream, topic wire.Identifier, partition uint32) laneKey {
+	return laneKey{kind: laneProgress, stream: stream, topic: topic, partition: partition, consumer: consumer}
+}
+
+// links is where a lane gets its link from: the session now, the node of the
+// partition's primary once there is a router.
+type links interface {
+	// current gives the usable link, or nil and a channel that closes when that
+	// changes, or the reason why there will be none.
+	current() (l *link, changed <-chan struct{}, fault error)
+	// renew drops a link whose session is gone.
+	renew(l *link, cause error)
+}
+
+// lane drives a laneCore: it owns the goroutine, the lock and the clock.
+//
+// The goroutine runs while there is something to do. It takes the link first and
+// asks the core for the next step second, under one lock, so that a step is never
+// decided on outcomes that are older than the link.
+type lane struct {
+	c     *Client
+	key   laneKey
+	links links
+	// The spelling used on the wire, for asking 103.
+	stream, topic wire.Identifier
+
+	mu      sync.Mutex
+	core    laneCore
+	running bool
+	pins    int          // producers that hold on to it
+	window  atomic.Int32 // core.window, for room
+
+	wake chan struct{}
+}
+
+func newLane(c *Client, key laneKey, stream, topic wire.Identifier) *lane {
+	ln := &lane{c: c, key: key, links: c.session, stream: stream, topic: topic, wake: make(chan struct{}, 1)}
+	ln.core.fences = key.kind == laneSend
+	ln.core.window = 1
+	if key.kind == laneSend && !key.anyPartition {
+		ln.core.window = c.o.InFlight
+	}
+	ln.window.Store(int32(ln.core.window))
+	return ln
+}
+
+// lane finds or makes a lane. pin keeps it in the table until unpin.
+func (c *Client) lane(key laneKey, stream, topic wire.Identifier, pin bool) (*lane, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.ctx.Done():
+		return nil, ErrClosed
+	default:
+	}
+	ln, ok := c.lanes[key]
+	if !ok {
+		if len(c.lanes) >= maxLanes {
+			c.dropIdleLanes()
+		}
+		ln = newLane(c, key, stream, topic)
+		c.lanes[key] = ln
+	}
+	if pin {
+		ln.mu.Lock()
+		ln.pins++
+		ln.mu.Unlock()
+	}
+	return ln, nil
+}
+
+func (ln *lane) unpin() {
+	ln.mu.Lock()
+	ln.pins--
+	ln.mu.Unlock()
+}
+
+// dropIdleLanes removes lanes that hold nothing; c.mu is held. What an idle lane
+// remembers, a fence, costs one refusal to find out again.
+func (c *Client) dropIdleLanes() {
+	for k, ln := range c.lanes {
+		ln.mu.Lock()
+		idle := !ln.running && ln.pins == 0 && len(ln.core.list) == 0
+		ln.mu.Unlock()
+		if idle {
+			delete(c.lanes, k)
+		}
+	}
+}
+
+// push hands a write to the lane; its owner will be told. Order is that of the
+// calls.
+func (ln *lane) push(w *write) error {
+	w.lane, w.to = ln, w
+	ln.mu.Lock()
+	if ln.c.ctx.Err() != nil {
+		ln.mu.Unlock()
+		return ErrClosed
+	}
+	ln.core.push(w)
+	start := !ln.running
+	ln.running = true
+	if start {
+		ln.c.wg.Add(1)
+	}
+	ln.mu.Unlock()
+	if start {
+		go ln.run()
+	} else {
+		ln.notify()
+	}
+	return nil
+}
+
+// widen lets more writes be in flight, for a producer that wants it.
+func (ln *lane) widen(window int) {
+	ln.mu.Lock()
+	ln.core.window = max(ln.core.window, window)
+	if ln.key.anyPartition {
+		ln.core.window = 1
+	}
+	ln.window.Store(int32(ln.core.window))
+	ln.mu.Unlock()
+}
+
+// room is how many writes may be in flight on the server we have now.
+func (ln *lane) room() int {
+	if ln.c.session.pipelined.Load() {
+		return int(ln.window.Load())
+	}
+	return 1
+}
+
+// resolve lets a blocked lane try again; the channels give the outcome of each of
+// the producer's writes that blocked it.
+func (ln *lane) resolve(deadline time.Time, p *Producer) []<-chan error {
+	var list []<-chan error
+	var fx effects
+	ln.mu.Lock()
+	if ln.core.blocked {
+		for _, w := range ln.core.list {
+			b, ok := w.owner.(*batch)
+			if ok && b.pp.p == p && w.isTold && w.block && !w.inFlight {
+				ch := make(chan error, 1)
+				b.resolve.Store(&ch)
+				list = append(list, ch)
+			}
+		}
+		ln.core.resolve(deadline, false, &fx)
+	}
+	ln.mu.Unlock()
+	ln.apply(&fx)
+	ln.notify()
+	return list
+}
+
+// abandon gives up the writes that block the lane.
+func (ln *lane) abandon(*Producer) {
+	var fx effects
+	ln.mu.Lock()
+	ln.core.resolve(time.Time{}, true, &fx)
+	ln.mu.Unlock()
+	ln.apply(&fx)
+	ln.notify()
+}
+
+func (ln *lane) notify() {
+	select {
+	case ln.wake <- struct{}{}:
+	default:
+	}
+}
+
+// answered is called by a link.
+func (ln *lane) answered(w *write) {
+	var fx effects
+	ln.mu.Lock()
+	ln.core.answered(w, time.Now(), &fx)
+	ln.mu.Unlock()
+	ln.apply(&fx)
+	ln.notify()
+}
+
+// cancel gives a write up for its caller and gives the error to return. told
+// means that the write has its outcome already.
+func (ln *lane) cancel(w *write, cause error) (err error, told bool) {
+	var fx effects
+	ln.mu.Lock()
+	if w.isTold {
+		ln.mu.Unlock()
+		return nil, true
+	}
+	err = ln.core.cancel(w, cause, withdraw, &fx)
+	ln.mu.Unlock()
+	ln.apply(&fx)
+	ln.notify()
+	return err, false
+}
+
+func withdraw(w *write) bool { return w.on.withdraw(&w.call) }
+
+// apply carries out what a transition asked for.
+func (ln *lane) apply(fx *effects) {
+	for _, code := range fx.refusals {
+		ln.c.h.onRefusal(fx.refuser, uint32(code))
+	}
+	if fx.delta != 0 {
+		ln.c.h.onAmbiguous(fx.delta)
+	}
+	if fx.refresh {
+		ln.c.topics.invalidate(ln.stream, ln.topic)
+	}
+	if fx.renew != nil {
+		ln.links.renew(fx.renew, fx.renewFor)
+	}
+	for _, w := range fx.told {
+		w.owner.told(w)
+	}
+	for _, w := range fx.released {
+		w.owner.released(w)
+	}
+}
+
+func (ln *lane) run() {
+	defer ln.c.wg.Done()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		l, changed, fault := ln.links.current()
+		var fx effects
+		ln.mu.Lock()
+		now := time.Now()
+		ln.core.expire(now, withdraw, &fx)
+		if fault != nil {
+			ln.core.abort(fault, &fx)
+		}
+		next := ln.core.next(now, l, &fx)
+		switch next.kind {
+		case stepIdle:
+			ln.running = false
+		case stepSend:
+			ln.core.sending(next.write, l)
+		}
+		ln.mu.Unlock()
+		ln.apply(&fx)
+
+		switch next.kind {
+		case stepIdle:
+			return
+		case stepSend:
+			ln.send(next.write, l)
+		case stepLift:
+			ln.lift(next.write, l)
+		case stepWait:
+			if l != nil {
+				changed = l.closed
+			}
+			ln.wait(timer, next.until, changed)
+		}
+	}
+}
+
+// wait blocks until something may have changed.
+func (ln *lane) wait(timer *time.Timer, until time.Time, changed <-chan struct{}) {
+	var expired <-chan time.Time
+	if !until.IsZero() {
+		timer.Reset(max(time.Until(until), 0))
+		expired = timer.C
+	}
+	select {
+	case <-ln.wake:
+	case <-changed:
+	case <-expired:
+	}
+}
+
+// send writes w to l, waiting for room.
+func (ln *lane) send(w *write, l *link) {
+	full, err := l.try(&w.call)
+	if err == nil && !full {
+		return
+	}
+	if full && ln.submitSlow(w, l) {
+		return
+	}
+	ln.mu.Lock()
+	ln.core.unsent(w)
+	ln.mu.Unlock()
+}
+
+func (ln *lane) submitSlow(w *write, l *link) bool {
+	ctx, cancel := context.WithDeadline(ln.c.ctx, w.deadline)
+	defer cancel()
+	return l.submit(ctx, &w.call) == nil
+}
+
+// lift asks 103 on the fenced link, which makes the server accept sends to the
+// partition again (routing D.14).
+func (ln *lane) lift(w *write, l *link) {
+	ctx, cancel := context.WithDeadline(ln.c.ctx, w.deadline)
+	defer cancel()
+	ok := true
+	if !ln.key.anyPartition {
+		req := &wire.GetPollRouting{PollMessages: wire.PollMessages{
+			Consumer: wire.SingleConsumer(wire.ID(1)), Stream: ln.stream, Topic: ln.topic,
+			Partition: wire.SomePartition(ln.key.partition), Strategy: wire.FromNext(), Count: 1, AutoCommit: true,
+		}}
+		got, err := l.roundTrip(ctx, call{op: wire.OpNonReplicated, code: req.Code(), meta: req.Append(nil)})
+		if err == nil {
+			_, err = got.reply.Payload(got.body)
+			ok = liftDone(err)
+		} else {
+			ok = false
+		}
+	}
+	ln.mu.Lock()
+	ln.core.lifted(l, ok, time.Now())
+	ln.mu.Unlock()
+}
+
+// liftDone reports whether the server lifted the fence, or never will, in which
+// case the next send tells why.
+func liftDone(err error) bool {
+	switch classifyErr(err) {
+	case reactRetry, reactUnknown, reactReconnect:
+		return false
+	}
+	return true
+}
+
+// classifyErr is classify for the code in an error's chain; no code is fatal,
+// nil is applied.
+func classifyErr(err error) reaction {
+	if err == nil {
+		return reactApplied
+	}
+	var code wire.ErrorCode
+	if errors.As(err, &code) {
+		return classify(code)
+	}
+	return reactFatal
+}

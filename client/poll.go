@@ -1,0 +1,42 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/whippetmq/whippet/wire"
+)
+
+// poll does one poll. p's memory comes from the client's pool when views is set
+// and is given back by p.Release.
+func (c *Client) poll(ctx context.Context, r *PollRequest, views bool, p *Polled) error {
+	start := time.Now()
+	req := wire.PollMessages{
+		Consumer: r.Consumer, Stream: r.Stream, Topic: r.Topic, Partition: wire.SomePartition(r.Partition),
+		Strategy: r.Strategy, Count: r.Count, AutoCommit: r.AutoCommit,
+	}
+	if req.Consumer.Kind == 0 {
+		req.Consumer = wire.SingleConsumer(wire.ID(0))
+	}
+	if req.Strategy.Kind == 0 {
+		req.Strategy = wire.FromNext()
+	}
+	if req.Count == 0 {
+		req.Count = defaultPollCount
+	}
+	q := call{op: wire.OpNonReplicated, code: wire.CodePollMessages, meta: req.Append(nil)}
+	if views {
+		q.pool = &c.buffers
+	}
+	got, err := c.readCall(ctx, q, needSession, !r.AutoCommit)
+	if err == nil {
+		p.buf = got.buf
+		if err = p.Decode(got.payload); err != nil {
+			p.Release()
+			err = fmt.Errorf("poll: reply: %w: %w", wire.ErrInvalidFormat, err)
+		}
+	}
+	c.h.onPoll(int(p.Count), len(p.Records), time.Since(start), err)
+	return err
+}

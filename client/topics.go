@@ -1,0 +1,162 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/whippetmq/whippet/wire"
+)
+
+// topicRefresh is how old the knowledge of a topic may get (messages §4.2).
+const topicRefresh = 60 * time.Second
+
+// maxTopics bounds the cache of topics.
+const maxTopics = 16384
+
+type topicKey struct{ stream, topic wire.Identifier }
+
+// topicInfo is what the client knows of a topic. It is immutable but for stale.
+type topicInfo struct {
+	// The numeric ids, or the spelling where they could not be read.
+	stream, topic wire.Identifier
+	// partitions is 0 when the user may not read the topic: the server then
+	// chooses the partition.
+	partitions uint32
+	readable   bool
+	version    uint64 // metadata position it was read at
+	at         time.Time
+	stale      atomic.Bool
+}
+
+// topicCache maps the caller's spelling of a topic to what is known of it. It is
+// read anew after every change of metadata that this client sees, when a target
+// was not found, and once a minute.
+type topicCache struct {
+	c  *Client
+	mu sync.Mutex
+	m  map[topicKey]*topicEntry
+}
+
+type topicEntry struct {
+	info atomic.Pointer[topicInfo]
+	sem  chan struct{} // held by whoever reads the topic
+	next atomic.Uint32 // the round robin of balanced sends, one step a request
+}
+
+func (t *topicCache) entry(key topicKey) *topicEntry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, ok := t.m[key]
+	if !ok {
+		if t.m == nil {
+			t.m = make(map[topicKey]*topicEntry)
+		}
+		for k := range t.m {
+			if len(t.m) < maxTopics {
+				break
+			}
+			delete(t.m, k)
+		}
+		e = &topicEntry{sem: make(chan struct{}, 1)}
+		t.m[key] = e
+	}
+	return e
+}
+
+// current reports whether info needs no reading before it is used.
+func (t *topicCache) current(info *topicInfo) bool {
+	return info != nil && !info.stale.Load() && info.version >= t.c.session.watermark.Load()
+}
+
+// get gives what is known, reading it when needed. ErrNotFound when the topic
+// does not exist.
+func (t *topicCache) get(ctx context.Context, stream, topic wire.Identifier) (*topicInfo, error) {
+	e := t.entry(topicKey{stream, topic})
+	if info := e.info.Load(); t.current(info) && time.Since(info.at) < topicRefresh {
+		return info, nil
+	}
+	select {
+	case e.sem <- struct{}{}:
+		defer func() { <-e.sem }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	old := e.info.Load()
+	if t.current(old) && time.Since(old.at) < topicRefresh {
+		return old, nil
+	}
+	info, err := t.read(ctx, stream, topic)
+	if err != nil {
+		if old != nil && !errors.Is(err, ErrNotFound) && ctx.Err() == nil {
+			return old, nil // better than nothing; the next use tries again
+		}
+		return nil, err
+	}
+	e.info.Store(info)
+	return info, nil
+}
+
+func (t *topicCache) read(ctx context.Context, stream, topic wire.Identifier) (*topicInfo, error) {
+	info := &topicInfo{stream: stream, topic: topic, version: t.c.session.watermark.Load(), at: time.Now()}
+	details, err := t.c.Topic(ctx, stream, topic)
+	switch {
+	case errors.Is(err, wire.ErrUnauthorized):
+		return info, nil // may send only
+	case err != nil:
+		return nil, err
+	}
+	info.topic, info.partitions, info.readable = wire.ID(details.ID), details.PartitionsCount, true
+	if stream.IsName() {
+		s, err := t.c.Stream(ctx, stream)
+		switch {
+		case err == nil:
+			info.stream = wire.ID(s.ID)
+		case errors.Is(err, wire.ErrUnauthorized):
+		default:
+			return nil, err
+		}
+	}
+	return info, nil
+}
+
+// cursor is the round robin of balanced sends: one per topic spelling, advanced
+// by each request, starting at partition 0 (messages §4.2).
+func (t *topicCache) cursor(stream, topic wire.Identifier) func() uint32 {
+	e := t.entry(topicKey{stream, topic})
+	return func() uint32 { return e.next.Add(1) - 1 }
+}
+
+// invalidate makes the next use read the topic anew.
+func (t *topicCache) invalidate(stream, topic wire.Identifier) {
+	t.mu.Lock()
+	e := t.m[topicKey{stream, topic}]
+	t.mu.Unlock()
+	if e != nil {
+		if info := e.info.Load(); info != nil {
+			info.stale.Store(true)
+		}
+	}
+}
+
+// sendKey names the lane of sends to a partition.
+func (i *topicInfo) sendKey(p wire.Partitioning) laneKey {
+	k := laneKey{kind: laneSend, stream: i.stream, topic: i.topic}
+	if p.Kind == wire.PartitioningPartitionID {
+		k.partition = p.ID
+	} else {
+		k.anyPartition = true
+	}
+	return k
+}
+
+func checkDialAddress(address string) error {
+	if _, port, err := net.SplitHostPort(address); err != nil || port == "" {
+		return fmt.Errorf("address %q: %w", address, wire.ErrInvalidServerAddress)
+	}
+	return nil
+}
