@@ -492,6 +492,7 @@ func (w *world) turn(t *rapid.T) {
 		admitted = append(admitted, rs...)
 	}
 	if rapid.IntRange(0, 5).Draw(t, "refused") == 0 {
+		slices.Reverse(admitted) // newest first
 		p.Rejected(admitted)
 		for _, r := range admitted {
 			a := byRequest[r]

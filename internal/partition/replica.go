@@ -220,7 +220,7 @@ func (p *Replica) Admit(r replica.Request) []byte {
 }
 
 func (p *Replica) admitSend(s *Send) []byte {
-	if !p.leading {
+	if !p.leading || s.Fence != nil && s.Fence.Load() {
 		s.Fail(replica.ErrNotAdmitted)
 		return nil
 	}
@@ -283,8 +283,8 @@ func (p *Replica) Rejected(rs []replica.Request) {
 	if !p.leading {
 		return
 	}
-	for i := len(rs) - 1; i >= 0; i-- {
-		switch r := rs[i].(type) {
+	for _, r := range rs {
+		switch r := r.(type) {
 		case *Send:
 			p.admitNext -= uint64(r.count)
 			if r.Request != 0 {

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/whippetmq/whippet/internal/replica"
@@ -123,6 +125,21 @@ func TestSendRefused(t *testing.T) {
 			t.Error(s.Err)
 		}
 	})
+	t.Run("fence", func(t *testing.T) {
+		r := newRig(t, Config{})
+		var fence atomic.Bool
+		s := one()
+		s.Fence = &fence
+		if data := r.p.Admit(s); data == nil {
+			t.Error("a lowered fence refuses")
+		}
+		fence.Store(true)
+		second := one()
+		second.Request, second.Fence = 2, &fence
+		if run(r.p, second); StatusOf(second.Err) != 58 {
+			t.Error(second.Err)
+		}
+	})
 	t.Run("no messages", func(t *testing.T) {
 		s := one()
 		binary.LittleEndian.PutUint32(s.Batch[48:], 0)
@@ -204,6 +221,7 @@ func TestRejectedIsUndone(t *testing.T) {
 	}
 	_, folded := r.p.Fold()
 	rs = append(rs, folded...)
+	slices.Reverse(rs) // newest first
 	r.p.Rejected(rs)
 	for _, q := range rs {
 		q.Fail(replica.ErrNotAdmitted)
@@ -229,7 +247,7 @@ func TestRejectedSuffix(t *testing.T) {
 		datas = append(datas, r.p.Admit(s))
 		sends = append(sends, s)
 	}
-	r.p.Rejected([]replica.Request{sends[1], sends[2]})
+	r.p.Rejected([]replica.Request{sends[2], sends[1]})
 	r.apply(datas[0], sends[0])
 	if s := r.send(client(1), 2, 1); s.Err != nil || s.BaseOffset != 2 {
 		t.Errorf("%+v", s)
@@ -451,7 +469,7 @@ func TestPurgeRejected(t *testing.T) {
 	if r.p.Admit(c) == nil || r.p.Admit(s) == nil || s.BaseOffset != 0 {
 		t.Fatal("not admitted")
 	}
-	r.p.Rejected([]replica.Request{c, s})
+	r.p.Rejected([]replica.Request{s, c})
 	if s := r.send(client(1), 2, 1); s.Err != nil || s.BaseOffset != 10 {
 		t.Errorf("%+v", s)
 	}

@@ -1,6 +1,8 @@
 package partition
 
 import (
+	"sync/atomic"
+
 	"github.com/whippetmq/whippet/wire"
 )
 
@@ -17,6 +19,10 @@ type Send struct {
 	Request uint64     // header field request; 0 = no identity, no deduplication (HTTP)
 	Batch   wire.Batch // verified, see Verify; stamped in place at admission; not touched after Copied
 	Owner   any        // the submitter's own
+
+	// Fence, when set, is asked at admission: true refuses the send as not admitted. The submitter raises it in Done after
+	// a refusal, so that no younger send of its connection overtakes the refused one (routing G11). nil = no fence.
+	Fence *atomic.Bool
 
 	// Copied is called exactly once, always before Done: the bytes of Batch are not needed any more. May be nil.
 	Copied func(*Send)
@@ -39,7 +45,7 @@ type Send struct {
 	sums   wire.FrameSums
 }
 
-// Reset clears input and result but keeps Owner and the two functions.
+// Reset clears input and result but keeps Owner and the two functions. It must be called before an object is used again.
 func (s *Send) Reset() {
 	*s = Send{Owner: s.Owner, Copied: s.Copied, Done: s.Done, sums: s.sums}
 }
