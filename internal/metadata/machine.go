@@ -104,6 +104,11 @@ func (m *Machine) Applied() uint64 { return m.applied.Load() }
 // Session looks up the session of a client id.
 func (m *Machine) Session(client wire.U128) (Session, bool) { return m.sessions.lookup(client) }
 
+// SessionEpoch rises each time a session ended or was replaced: by a logout, by a register of the same client id, because the table
+// was full, because its user was deleted, or by a restore. It is raised after Session shows the change, so a caller that remembers
+// the epoch from before a look-up need not look again while it stays. It is not replicated and starts anywhere.
+func (m *Machine) SessionEpoch() uint64 { return m.sessions.epoch.Load() }
+
 // SessionCount is the number of sessions.
 func (m *Machine) SessionCount() int { return m.sessions.count() }
 

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/whippetmq/whippet/wire"
 )
@@ -106,6 +107,9 @@ func (s *session) check(sessionID, request uint64, stamp wire.U128) (res Result,
 type sessions struct {
 	limit int
 
+	// epoch rises after a session ended or was replaced, see Machine.SessionEpoch.
+	epoch atomic.Uint64
+
 	mu             sync.RWMutex
 	byClient       map[wire.U128]*session // never walked where order could show
 	oldest, newest *session
@@ -148,6 +152,12 @@ func (t *sessions) list() []Session {
 
 // register binds a client id anew. Its watermark and replies stay (framing §5.1). It gives the sessions that had to go.
 func (t *sessions) register(client wire.U128, user uint32, node uint8, index uint64) (gone []Session) {
+	ended := false
+	defer func() { // runs after the lock is gone
+		if ended {
+			t.epoch.Add(1)
+		}
+	}()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.byClient[client]
@@ -155,11 +165,13 @@ func (t *sessions) register(client wire.U128, user uint32, node uint8, index uin
 		for len(t.byClient) >= t.limit {
 			gone = append(gone, t.oldest.Session)
 			t.drop(t.oldest)
+			ended = true
 		}
 		s = &session{Session: Session{Client: client}}
 		t.byClient[client] = s
 	} else {
 		t.unlink(s)
+		ended = true
 	}
 	s.User, s.ID, s.Node, s.latest = user, index, node, index
 	t.link(s)
@@ -168,6 +180,7 @@ func (t *sessions) register(client wire.U128, user uint32, node uint8, index uin
 
 // remove takes a client id out.
 func (t *sessions) remove(client wire.U128) {
+	defer t.epoch.Add(1) // after the lock is gone
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s := t.byClient[client]; s != nil {
@@ -195,6 +208,7 @@ func (t *sessions) answered(s *session, r reply) {
 
 // orphan takes a deleted user out of its sessions, so that they never act for a later user of the same number.
 func (t *sessions) orphan(user uint32) {
+	defer t.epoch.Add(1) // after the lock is gone
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for s := t.oldest; s != nil; s = s.next {
@@ -236,6 +250,7 @@ func (t *sessions) unlink(s *session) {
 
 // replace takes over the content of another table, which is not used any more.
 func (t *sessions) replace(other *sessions) {
+	defer t.epoch.Add(1) // after the lock is gone
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.byClient, t.oldest, t.newest = other.byClient, other.oldest, other.newest
