@@ -52,7 +52,8 @@ func putSums(s *FrameSums) {
 }
 
 // Verify checks everything that a server checks before it admits a batch
-// (messages §1.3): the layout (as CheckFrames), then the batch checksum
+// (messages §1.3): the layout (as CheckFrames), consecutive offset deltas, on
+// which offsets in the log rest (commands §3.10), then the batch checksum
 // (ErrInvalidBatchChecksum), then every message checksum
 // (ErrInvalidMessageChecksum). It reads the batch once.
 func (b Batch) Verify() error {

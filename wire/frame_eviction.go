@@ -165,4 +165,8 @@ func (h *EvictionHeader) Err(client Version) error {
 }
 
 // AppendEviction appends a whole eviction frame.
-func AppendEviction(dst []byte, h EvictionHeader) []byte { return appendHeader(dst, h.Put) }
+func AppendEviction(dst []byte, h EvictionHeader) []byte {
+	frame, start := BeginFrame(dst)
+	h.Put(frame[start:])
+	return frame
+}

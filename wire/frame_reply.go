@@ -88,9 +88,10 @@ func (h *ReplyHeader) Payload(body []byte) ([]byte, error) {
 // AppendReply appends a whole frame. The size is computed; h.Size is ignored.
 // The body must hold the result section when the operation is framed.
 func AppendReply(dst []byte, h ReplyHeader, body []byte) []byte {
+	frame, start := BeginFrame(dst)
 	h.Size = uint32(HeaderSize + len(body))
-	dst = appendHeader(dst, h.Put)
-	return append(dst, body...)
+	h.Put(frame[start:])
+	return append(frame, body...)
 }
 
 // AppendStatus appends a refusal: the code in the status field, no body.

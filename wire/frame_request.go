@@ -165,9 +165,10 @@ func (h *RequestHeader) SetCommand(c Code, body []byte) {
 
 // AppendRequest appends a whole frame. The size is computed; h.Size is ignored.
 func AppendRequest(dst []byte, h RequestHeader, body []byte) []byte {
+	frame, start := BeginFrame(dst)
 	h.Size = uint32(HeaderSize + len(body))
-	dst = appendHeader(dst, h.Put)
-	return append(dst, body...)
+	h.Put(frame[start:])
+	return append(frame, body...)
 }
 
 // BeginFrame appends room for a header and returns where it starts, so that a
@@ -193,12 +194,4 @@ func AppendCommand(dst []byte, h RequestHeader, req Request) []byte {
 	frame = req.Append(frame)
 	FinishRequest(frame, start, h, req.Code())
 	return frame
-}
-
-func appendHeader(dst []byte, put func([]byte)) []byte {
-	var zero [HeaderSize]byte
-	n := len(dst)
-	dst = append(dst, zero[:]...)
-	put(dst[n:])
-	return dst
 }

@@ -29,7 +29,7 @@ func Name(s string) Identifier { return Identifier{name: s} }
 // ParseIdentifier reads what a user typed: digits that fit a u32 are a number,
 // anything else is a name.
 func ParseIdentifier(text string) (Identifier, error) {
-	if n, err := strconv.ParseUint(text, 10, 32); err == nil && text[0] != '+' {
+	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
 		return ID(uint32(n)), nil
 	}
 	if err := ValidateName(text); err != nil {
