@@ -1,0 +1,88 @@
+package broker
+
+import (
+	"sync"
+
+	"github.com/whippetmq/whippet/internal/partition"
+	"github.com/whippetmq/whippet/wire"
+)
+
+// replyInline is the room for a header and a small body inside a Reply: every
+// reply without a list in it.
+const replyInline = wire.HeaderSize + 128
+
+// unasked is the cost of a frame that answers no request.
+const unasked = -1
+
+// Reply is one frame to be written: a Reply or an Eviction. Whoever writes it
+// calls Release afterwards, also when the write failed.
+type Reply struct {
+	frame  []byte // header and body, or the body's beginning
+	poll   partition.PollResult
+	polled bool
+	cost   int // what the request counted against the bounds of its connection
+	inline [replyInline]byte
+}
+
+var replies = sync.Pool{New: func() any { return new(Reply) }} //nolint:gochecknoglobals // a free list
+
+func newReply() *Reply {
+	r := replies.Get().(*Reply)
+	r.frame = r.inline[:wire.HeaderSize]
+	r.cost = 0
+	return r
+}
+
+// Size is the number of bytes of the frame.
+func (r *Reply) Size() int {
+	n := len(r.frame)
+	if r.polled {
+		n += r.poll.Bytes
+	}
+	return n
+}
+
+// Segments appends the frame's parts, in order, to dst. They are valid until Release.
+func (r *Reply) Segments(dst [][]byte) [][]byte {
+	dst = append(dst, r.frame)
+	if r.polled {
+		dst = append(dst, r.poll.Records()...)
+	}
+	return dst
+}
+
+// Cost is what the request that this answers counted against the bounds of its
+// connection: the size of its frame.
+func (r *Reply) Cost() int { return max(0, r.cost) }
+
+// Unasked reports whether the frame answers no request: an eviction that the
+// server sends by itself.
+func (r *Reply) Unasked() bool { return r.cost == unasked }
+
+// Release gives the reply and what it borrows back.
+func (r *Reply) Release() {
+	if r.polled {
+		r.poll.Release()
+		r.polled = false
+	}
+	r.frame = nil
+	replies.Put(r)
+}
+
+// finish writes the header; the body is what was appended to frame.
+func (r *Reply) finish(h *wire.ReplyHeader) *Reply {
+	h.Size = uint32(r.Size())
+	h.Put(r.frame)
+	return r
+}
+
+// eviction makes the frame that ends a session or refuses a login. client must not be zero.
+func eviction(client wire.U128, reason wire.EvictionReason) *Reply {
+	r := newReply()
+	h := wire.EvictionHeader{Client: client, Reason: reason}
+	if reason == wire.EvictIncompatibleProtocol {
+		h.VersionMax, h.VersionMin = wire.CurrentVersion, wire.MinVersion
+	}
+	h.Put(r.frame)
+	return r
+}

@@ -1,0 +1,399 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
+
+	"github.com/whippetmq/whippet/internal/broker"
+	"github.com/whippetmq/whippet/internal/clock"
+	"github.com/whippetmq/whippet/internal/config"
+	"github.com/whippetmq/whippet/internal/credential"
+	"github.com/whippetmq/whippet/internal/gateway/tcp"
+	"github.com/whippetmq/whippet/internal/metadata"
+	"github.com/whippetmq/whippet/internal/replica"
+	"github.com/whippetmq/whippet/internal/vfs"
+	"github.com/whippetmq/whippet/wire"
+)
+
+// Version of this build; set by the linker in releases.
+var Version = "0.11.0" //nolint:gochecknoglobals // set by the linker
+
+const (
+	// closeLimit bounds a graceful stop.
+	closeLimit = 10 * time.Second
+	// readyLimit bounds the recovery of the metadata.
+	readyLimit = 30 * time.Second
+
+	// What a node on its own calls itself (commands §3.3).
+	standaloneCluster = "single-node"
+	standaloneNode    = "iggy-node"
+
+	metadataDir = "metadata"
+)
+
+// Option changes how Start runs a node.
+type Option func(*options)
+
+type options struct {
+	log   *slog.Logger
+	fs    vfs.FS
+	clock clock.Clock
+}
+
+// WithLogger has the node log there, and nowhere else. Without it the node logs
+// as [logging] of the configuration says.
+func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
+
+// Server is a running node.
+type Server struct {
+	cfg   *Config
+	log   *slog.Logger
+	fs    vfs.FS
+	clock clock.Clock
+
+	addr     net.Addr
+	logs     *logFiles // nil = the caller's logger
+	host     *replica.Host
+	machine  *metadata.Machine
+	metadata *replica.Group
+	parts    *broker.Partitions
+	broker   *broker.Broker
+	gateway  *tcp.Gateway
+
+	closing sync.Once
+	closed  error
+}
+
+// Start runs a node and returns when clients can sign in. ctx bounds the start
+// only. On an error nothing is left running, and when the configuration is wrong
+// nothing was opened.
+func Start(ctx context.Context, cfg *Config, opts ...Option) (_ *Server, err error) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.fs == nil {
+		o.fs = vfs.OS()
+	}
+	c := *cfg
+	s := &Server{cfg: &c, fs: o.fs, log: o.log, clock: o.clock}
+	if err := offered(&c); err != nil {
+		return nil, err
+	}
+	tls, err := tlsOf("tcp.tls", c.TCP.TLS)
+	if err != nil {
+		return nil, err
+	}
+	if c.Fresh || !s.initialised() {
+		// Wrong credentials are to be told before anything is made.
+		if _, _, _, err := c.Root.Credentials(false); err != nil {
+			return nil, err
+		}
+	}
+	ln, err := net.Listen("tcp", c.TCP.Address)
+	if err != nil {
+		return nil, fmt.Errorf("tcp.address: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = ln.Close()
+			s.abandon()
+		}
+	}()
+	s.addr = ln.Addr()
+	if err := s.open(ctx, o); err != nil {
+		return nil, err
+	}
+	if tls != nil {
+		ln = tlsListener(ln, tls)
+	}
+	s.gateway = tcp.Serve(ln, tcp.Config{
+		Handler: s.broker, Logger: s.log, MaxFrame: int(c.Bus.MaxMessage), MaxConnections: maxConnections(c.Bus.MaxConnections),
+		MaxRequests: int(c.Bus.ClientQueue), HeaderTimeout: c.Bus.HandshakeGrace, DrainTimeout: min(c.Sharding.DrainTimeout, closeLimit),
+	})
+	if err := s.bootstrap(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.writeRuntime(); err != nil {
+		return nil, err
+	}
+	s.log.Info("node started", "version", Version, "tcp", s.Addr().String(), "path", c.Path, "tls", tls != nil)
+	return s, nil
+}
+
+// initialised reports whether the data directory holds a node already.
+func (s *Server) initialised() bool {
+	_, err := s.fs.Stat(filepath.Join(s.cfg.Path, metadataDir))
+	return err == nil
+}
+
+// open recovers what is on the disk and wires the node together.
+func (s *Server) open(ctx context.Context, o options) error {
+	c := s.cfg
+	if c.Fresh {
+		if err := s.wipe(); err != nil {
+			return err
+		}
+	}
+	if s.log == nil {
+		logs, err := openLogs(c)
+		if err != nil {
+			return err
+		}
+		s.logs, s.log = logs, logs.logger
+	}
+	if s.clock == nil {
+		log := s.log
+		s.clock = clock.System(func(behind time.Duration) { log.Warn("the wall clock was stepped", "behind", behind) })
+	}
+	cluster := xxh3.HashString128(standaloneCluster)
+	id := wire.U128{Lo: cluster.Lo, Hi: cluster.Hi}
+	rc := replica.Config{FS: s.fs, Dir: c.Path, NodeID: 1, Clock: s.clock, Shards: c.Sharding.Shards, Logger: s.log}
+	wire.PutU128(rc.ClusterID[:], id)
+	var err error
+	if s.host, err = replica.Open(ctx, rc); err != nil {
+		if errors.Is(err, replica.ErrLocked) {
+			return fmt.Errorf("path: data directory %s is used by another process: %w", c.Path, err)
+		}
+		return fmt.Errorf("open data directory %s: %w", c.Path, err)
+	}
+	s.machine = metadata.New(metadata.Config{ClientsMax: int(c.Metadata.MaxClients), TokensMax: int(c.Tokens.MaxPerUser)})
+	dir := filepath.Join(c.Path, metadataDir)
+	if _, err := vfs.MakeDirs(s.fs, dir); err != nil {
+		return fmt.Errorf("make %s: %w", dir, err)
+	}
+	s.metadata, err = s.host.StartGroup(ctx, replica.GroupConfig{
+		ID: replica.MetadataGroup, Dir: dir, Voters: []uint64{1}, Preferred: true, Machine: s.machine,
+	})
+	if err != nil {
+		return fmt.Errorf("recover metadata in %s: %w", dir, err)
+	}
+	ready, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	if err := s.metadata.WaitReady(ready); err != nil {
+		return fmt.Errorf("recover metadata in %s: %w", dir, err)
+	}
+	s.parts = broker.NewPartitions(broker.PartitionsConfig{
+		Host: s.host, Metadata: s.machine, FS: s.fs, Dir: c.Path, Clock: s.clock, Logger: s.log, Node: 1, Voters: []uint64{1},
+		Clients: int(c.Partition.MaxDedupClients), OffsetKeys: int(c.Partition.MaxConsumerOffsets),
+	})
+	heartbeat := c.Heartbeat.Interval
+	if !c.Heartbeat.Enabled {
+		heartbeat = 0
+	}
+	s.broker = broker.New(broker.Config{
+		Metadata: s.machine, MetadataGroup: s.metadata, Partitions: s.parts, Hasher: credential.NewHasher(credential.Config{}),
+		Clock: s.clock, Logger: s.log, ClusterID: id, NodeName: standaloneNode, Roster: s.roster,
+		StartCounter: s.host.Identity().Starts, Version: Version, DataDir: c.Path, MaxFrame: int(c.Bus.MaxMessage), Heartbeat: heartbeat,
+	})
+	return nil
+}
+
+// roster of a node on its own.
+func (s *Server) roster(client netip.Addr) wire.Roster {
+	n := wire.Node{Name: standaloneNode, Role: wire.RoleLeader, Status: wire.StatusHealthy}
+	if a, ok := s.addr.(*net.TCPAddr); ok {
+		n.TCP = uint16(a.Port)
+		n.IP = a.IP.String()
+		if a.IP.IsUnspecified() && client.IsValid() && client.Unmap().IsLoopback() {
+			n.IP = "127.0.0.1"
+		}
+	}
+	if s.cfg.AdvertisedAddress != "" {
+		n.IP = s.cfg.AdvertisedAddress
+	}
+	return wire.Roster{Name: standaloneCluster, Nodes: []wire.Node{n}}
+}
+
+// bootstrap makes the root user when there is none. A password is hashed only then.
+func (s *Server) bootstrap(ctx context.Context) error {
+	if !s.machine.Catalog().Bootstrapped() {
+		user, password, generated, err := s.cfg.Root.Credentials(false)
+		if err != nil {
+			return err
+		}
+		hash, err := credential.NewHasher(credential.Config{Workers: 1}).Hash(ctx, password)
+		if err != nil {
+			return fmt.Errorf("hash the root password: %w", err)
+		}
+		b := metadata.Bootstrap{Username: user, PasswordHash: hash}
+		if _, err := rand.Read(b.TicketKey[:]); err != nil {
+			return fmt.Errorf("ticket key: %w", err)
+		}
+		if err := s.command(ctx, metadata.OpBootstrap, b.Append(nil)); err != nil {
+			return fmt.Errorf("make the root user: %w", err)
+		}
+		if generated {
+			s.log.Warn("root user made with a random password, shown only this once", "username", user, "password", password)
+		} else {
+			s.log.Info("root user made", "username", user)
+		}
+		// The hash took 19 MiB that nothing will need again soon.
+		debug.FreeOSMemory()
+	}
+	id := s.host.Identity()
+	start := metadata.NodeStart{Directory: wire.GetU128(id.Directory[:]), Counter: id.Starts}
+	if err := s.command(ctx, metadata.OpNodeStarted, start.Append(nil)); err != nil {
+		return fmt.Errorf("record the start: %w", err)
+	}
+	return nil
+}
+
+// command commits a command of the node itself.
+func (s *Server) command(ctx context.Context, op wire.Operation, body []byte) error {
+	done := make(chan metadata.Result, 1)
+	cmd := &metadata.Command{Operation: op, Body: body, Now: s.clock.Now(), Done: func(r metadata.Result) { done <- r }}
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	if err := s.metadata.Submit(ctx, cmd); err != nil {
+		return err
+	}
+	select {
+	case r := <-done:
+		return r.Err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Addr is the address of the TCP listener, with the port that was bound.
+func (s *Server) Addr() net.Addr { return s.addr }
+
+// Close stops the node in an orderly way: no new connections, replies of what was
+// read, checkpoints, the mark of a clean stop. It takes at most ten seconds, less
+// when ctx ends before; what is open then is cut off. Every call returns when the
+// node has stopped.
+func (s *Server) Close(ctx context.Context) error {
+	s.closing.Do(func() {
+		ctx, cancel := context.WithTimeout(ctx, closeLimit)
+		defer cancel()
+		notify("STOPPING=1")
+		s.log.Info("node stops")
+		err := s.gateway.Close(ctx)
+		s.parts.Close()
+		s.broker.Close()
+		// The host gets a second of its own when the connections used the time up:
+		// without the checkpoints the next start takes longer.
+		hctx, hcancel := context.WithTimeout(context.WithoutCancel(ctx), max(time.Second, until(ctx)))
+		defer hcancel()
+		if herr := s.host.Close(hctx); herr != nil {
+			err = errors.Join(err, fmt.Errorf("close the logs: %w", herr))
+		}
+		s.log.Info("node stopped", "error", err)
+		s.logs.close()
+		s.closed = err
+	})
+	return s.closed
+}
+
+func until(ctx context.Context) time.Duration {
+	d, ok := ctx.Deadline()
+	if !ok {
+		return closeLimit
+	}
+	return time.Until(d)
+}
+
+// abandon undoes a start that failed.
+func (s *Server) abandon() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	if s.gateway != nil {
+		_ = s.gateway.Close(ctx)
+	}
+	if s.parts != nil {
+		s.parts.Close()
+	}
+	if s.broker != nil {
+		s.broker.Close()
+	}
+	if s.host != nil {
+		_ = s.host.Close(ctx)
+	}
+	s.logs.close()
+}
+
+// wipe empties the data directory (--fresh), under its lock.
+func (s *Server) wipe() error {
+	if _, err := s.fs.Stat(s.cfg.Path); err != nil {
+		return nil //nolint:nilerr // nothing there
+	}
+	// The same lock as the host's: a running node must not lose its files.
+	lock, err := s.fs.Lock(filepath.Join(s.cfg.Path, "lock"))
+	if err != nil {
+		return fmt.Errorf("--fresh: data directory %s is used by another process: %w", s.cfg.Path, err)
+	}
+	defer func() { _ = lock.Close() }()
+	entries, err := s.fs.List(s.cfg.Path)
+	if err != nil {
+		return fmt.Errorf("--fresh: %w", err)
+	}
+	for _, e := range entries {
+		if e.Name == "lock" {
+			continue
+		}
+		if err := s.fs.RemoveAll(filepath.Join(s.cfg.Path, e.Name)); err != nil {
+			return fmt.Errorf("--fresh: %w", err)
+		}
+	}
+	return nil
+}
+
+// writeRuntime writes current_config.toml with the ports that were bound.
+func (s *Server) writeRuntime() error {
+	text, err := s.cfg.Render(config.Bound{TCP: s.Addr().String()})
+	if err != nil {
+		return err
+	}
+	dir := s.cfg.RuntimePath()
+	if _, err := vfs.MakeDirs(s.fs, dir); err != nil {
+		return fmt.Errorf("runtime.path: %w", err)
+	}
+	name := filepath.Join(dir, "current_config.toml")
+	f, err := s.fs.Create(name + ".tmp")
+	if err != nil {
+		return fmt.Errorf("runtime.path: %w", err)
+	}
+	_, err = f.WriteAt(text, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = s.fs.Rename(name+".tmp", name)
+	}
+	if err == nil {
+		err = s.fs.SyncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("runtime.path: write %s: %w", name, err)
+	}
+	notify("READY=1")
+	return nil
+}
+
+// maxConnections resolves message_bus.connections_max.
+func maxConnections(configured int64) int {
+	if configured >= 0 {
+		return int(configured)
+	}
+	var rl unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &rl) != nil {
+		return 0
+	}
+	return int(min(rl.Cur/2, 1<<24))
+}
