@@ -1,0 +1,221 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/whippetmq/whippet/internal/replica"
+)
+
+// maxGathered bounds the messages that are handed over at once.
+const maxGathered = 256
+
+// accept takes connections of peers until the listener is closed.
+func (t *Transport) accept(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) || t.ctx.Err() != nil {
+				return
+			}
+			t.cfg.Logger.Warn("peer link: accept failed", "error", err)
+			if !sleep(t.ctx, 50*time.Millisecond) {
+				return
+			}
+			continue
+		}
+		if !t.track(conn) {
+			return
+		}
+		t.wg.Go(func() {
+			defer t.untrack(conn)
+			t.serve(conn)
+		})
+	}
+}
+
+// track remembers a connection so that Close cuts it; false = the transport ends.
+func (t *Transport) track(conn net.Conn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil {
+		_ = conn.Close()
+		return false
+	}
+	t.incoming[conn] = struct{}{}
+	return true
+}
+
+func (t *Transport) untrack(conn net.Conn) {
+	_ = conn.Close()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.incoming, conn)
+}
+
+func (t *Transport) serve(raw net.Conn) {
+	conn := raw
+	if t.cfg.ServerTLS != nil {
+		conn = tls.Server(raw, t.cfg.ServerTLS)
+	}
+	peer, err := t.handshake(conn, 0, Link)
+	if err != nil {
+		if t.ctx.Err() == nil {
+			t.cfg.Logger.Warn("peer link: refused", "remote", raw.RemoteAddr().String(), "error", err)
+		}
+		return
+	}
+	if peer.Purpose == Bulk {
+		ctx, cancel := context.WithCancel(t.ctx)
+		defer cancel()
+		t.cfg.Handler.Bulk(ctx, peer.NodeID, conn)
+		return
+	}
+	setUserTimeout(raw, t.cfg.SilentTimeout)
+	t.cfg.Handler.Connected(peer)
+	answers := newAnswers(conn)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		answers.run()
+	}()
+	err = t.readFrames(conn, peer.NodeID, answers)
+	answers.close()
+	_ = conn.Close()
+	<-done
+	if t.ctx.Err() == nil && !errors.Is(err, io.EOF) {
+		t.cfg.Logger.Warn("peer link: incoming link ended", "node", peer.NodeID, "error", err)
+	}
+}
+
+// readFrames hands over what a peer sends until the link ends.
+func (t *Transport) readFrames(conn net.Conn, from uint64, out *answers) error {
+	r := bufio.NewReaderSize(conn, 64<<10)
+	var gathered []replica.Message
+	flush := func() {
+		if len(gathered) > 0 {
+			t.cfg.Handler.Messages(from, gathered)
+			clear(gathered)
+			gathered = gathered[:0]
+		}
+	}
+	for {
+		// Messages are handed over together as far as they have arrived: one wake-up of a shard then serves many.
+		if r.Buffered() < frameHeader || len(gathered) >= maxGathered {
+			flush()
+		}
+		head, err := r.Peek(frameHeader)
+		if err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		h := decodeHeader(head)
+		if int64(h.length) > int64(t.cfg.MaxFrame) {
+			return fmt.Errorf("%w: %d bytes announced, at most %d are accepted", errFrame, h.length, t.cfg.MaxFrame)
+		}
+		if _, err := r.Discard(frameHeader); err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		if r.Buffered() < int(h.length) {
+			flush()
+		}
+		body := make([]byte, h.length)
+		if _, err := io.ReadFull(r, body); err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		switch h.kind {
+		case frameRaft:
+			m, err := decodeMessage(body, from, t.hello.NodeID)
+			if err != nil {
+				return err
+			}
+			gathered = append(gathered, replica.Message{Group: replica.GroupID(h.group), Raft: m})
+		case frameControl:
+			flush()
+			t.cfg.Handler.Control(from, h.flags, h.shard, body)
+		case frameCall:
+			flush()
+			t.cfg.Handler.Call(from, body, out.answerTo(h.group))
+		default:
+			return fmt.Errorf("%w: kind %d", errFrame, h.kind)
+		}
+	}
+}
+
+// answers writes the replies to calls of one incoming link.
+type answers struct {
+	conn net.Conn
+	wake chan struct{}
+
+	mu      sync.Mutex
+	filling *queue
+	closed  bool
+}
+
+func newAnswers(conn net.Conn) *answers {
+	return &answers{conn: conn, wake: make(chan struct{}, 1), filling: &queue{open: -1}}
+}
+
+// answerTo gives the function that answers one call.
+func (a *answers) answerTo(id uint64) func(reply []byte, taken bool) {
+	return func(reply []byte, taken bool) {
+		flags := uint8(0)
+		if !taken {
+			flags, reply = 1, nil
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.closed {
+			return
+		}
+		q := a.filling
+		q.take(header{length: uint32(len(reply)), kind: frameAnswer, flags: flags, group: id}.append(q.room(frameHeader)))
+		q.piece(reply)
+		a.signal()
+	}
+}
+
+func (a *answers) signal() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (a *answers) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	a.signal()
+}
+
+// run writes until the link is closed or breaks. A peer that does not read its answers breaks the link by the kernel's
+// timeout, so what is queued stays bounded by the calls that it made meanwhile.
+func (a *answers) run() {
+	spare := &queue{open: -1}
+	for range a.wake {
+		a.mu.Lock()
+		full, closed := a.filling, a.closed
+		a.filling = spare
+		a.mu.Unlock()
+		if closed {
+			return
+		}
+		buffers := full.buffers
+		if _, err := buffers.WriteTo(a.conn); err != nil {
+			_ = a.conn.Close() // the reader ends on it and closes this side too
+			a.mu.Lock()
+			a.closed = true
+			a.mu.Unlock()
+			return
+		}
+		full.reset()
+		spare = full
+	}
+}
