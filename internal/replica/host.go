@@ -56,14 +56,16 @@ func Open(ctx context.Context, cfg Config) (h *Host, err error) {
 		return nil, err
 	}
 	h = &Host{cfg: cfg, stop: make(chan struct{}), groups: map[GroupID]*Group{}}
-	if h.lock, err = lockDir(&h.cfg); err != nil {
+	lock, err := lockDir(&h.cfg)
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			_ = h.lock.Close()
+			_ = lock.Close()
 		}
 	}()
+	h.lock = lock
 	if h.meta, h.identity, err = startNodeMeta(&h.cfg); err != nil {
 		return nil, err
 	}
@@ -309,7 +311,7 @@ func (h *Host) StopGroup(ctx context.Context, id GroupID, deleteFiles bool) erro
 	if rerr := h.cfg.FS.RemoveAll(g.cfg.Dir); rerr != nil {
 		return fmt.Errorf("replica: delete group %s: %w", id, rerr)
 	}
-	h.votes.turns.put(votesTurn{forget: []GroupID{id}})
+	h.votes.log.forget(id)
 	if err != nil && g.Err() == nil {
 		h.cfg.Logger.Warn("closing the log of a deleted group failed", "group", id, "error", err)
 	}
@@ -428,9 +430,6 @@ func (h *Host) Close(ctx context.Context) error {
 	}
 	close(h.stop)
 	h.workers.Wait()
-	// What is put between the end of the shards and of the workers is a forgotten vote.
-	drain(h.votes.turns, h.votes.run)
-
 	errs = append(errs, h.endGroups()...)
 	if err := h.handles.Close(); err != nil {
 		errs = append(errs, err)

@@ -15,7 +15,8 @@ import (
 // This file is a group's part of a turn. Everything runs on the shard's goroutine.
 
 // guard runs a step of the group. A panic, of raft or of the Machine, is a broken invariant: it fences the group, and the
-// others go on.
+// others go on. Requests whose entry was being applied then get no outcome from the host, since the Machine may have told
+// some of them.
 func (g *Group) guard(step func(*Group)) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -208,6 +209,9 @@ func (g *Group) collect() {
 	g.readFresh = false
 	for g.rn.HasReady() {
 		rd := g.rn.Ready()
+		if rd.HardState != nil {
+			g.commit.Store(rd.HardState.GetCommit())
+		}
 		// What is committed is applied before a loss of leadership is acted on: its waiters get their true outcome.
 		for _, m := range rd.Messages {
 			if m.GetTo() == raft.LocalApplyThread {
@@ -219,7 +223,6 @@ func (g *Group) collect() {
 		}
 		if !raft.IsEmptyHardState(rd.HardState) {
 			g.term.Store(rd.HardState.GetTerm())
-			g.commit.Store(rd.HardState.GetCommit())
 			g.log.Committed(min(rd.HardState.GetCommit(), g.log.LastIndex()))
 		}
 		if rd.SoftState != nil {

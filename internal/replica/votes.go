@@ -23,8 +23,9 @@ type votesLog struct {
 	dir  string
 	path string
 
-	mu    sync.Mutex // table
-	table map[GroupID]vote
+	mu        sync.Mutex // the next two
+	table     map[GroupID]vote
+	forgotten []GroupID // written with the next save
 
 	file vfs.File
 	size int64
@@ -76,6 +77,18 @@ func (l *votesLog) save(changes []voteChange) error {
 	if l.err != nil {
 		return l.err
 	}
+	l.mu.Lock()
+	forgotten := l.forgotten
+	l.forgotten = nil
+	l.mu.Unlock()
+	if len(forgotten) > 0 {
+		// First, because the id may be in use again in a test.
+		all := make([]voteChange, 0, len(forgotten)+len(changes))
+		for _, id := range forgotten {
+			all = append(all, voteChange{group: id})
+		}
+		changes = append(all, changes...)
+	}
 	err := l.append(changes)
 	if err == nil {
 		l.mu.Lock()
@@ -99,7 +112,20 @@ func (l *votesLog) save(changes []voteChange) error {
 	if !vfs.IsDiskFull(err) {
 		l.err = err
 	}
+	l.mu.Lock()
+	l.forgotten = append(forgotten, l.forgotten...)
+	l.mu.Unlock()
 	return err
+}
+
+// forget drops the vote of a deleted group. It needs no flush: a vote that comes back after a crash belongs to nobody.
+func (l *votesLog) forget(id GroupID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, there := l.table[id]; there {
+		delete(l.table, id)
+		l.forgotten = append(l.forgotten, id)
+	}
 }
 
 func (l *votesLog) append(changes []voteChange) error {

@@ -116,9 +116,8 @@ type votesWriter struct {
 
 // votesTurn is what one turn of a shard wants durable.
 type votesTurn struct {
-	shard  *shard
-	jobs   []*job
-	forget []GroupID // of deleted groups
+	shard *shard
+	jobs  []*job
 }
 
 func newVotesWriter(log *votesLog, space *space) *votesWriter {
@@ -131,9 +130,6 @@ func (w *votesWriter) run(turns []votesTurn) {
 		for _, j := range t.jobs {
 			w.changes = append(w.changes, voteChange{j.g.cfg.ID, j.vote})
 		}
-		for _, id := range t.forget {
-			w.changes = append(w.changes, voteChange{group: id})
-		}
 	}
 	err := w.log.save(w.changes)
 	if vfs.IsDiskFull(err) && w.space.failed() {
@@ -143,8 +139,6 @@ func (w *votesWriter) run(turns []votesTurn) {
 		for _, j := range t.jobs {
 			j.err = err
 		}
-		if t.shard != nil {
-			t.shard.inbox.postJobs(t.jobs)
-		}
+		t.shard.inbox.postJobs(t.jobs)
 	}
 }

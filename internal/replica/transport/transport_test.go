@@ -48,7 +48,9 @@ func (n *node) Control(from uint64, kind uint8, shard uint16, body []byte) {
 	n.controls <- fmt.Sprintf("%d %d %d %s", from, kind, shard, body)
 }
 
-func (n *node) Call(_ uint64, request []byte, answer func([]byte, bool)) { (*n.onCall.Load())(request, answer) }
+func (n *node) Call(_ uint64, request []byte, answer func([]byte, bool)) {
+	(*n.onCall.Load())(request, answer)
+}
 
 func (n *node) Bulk(_ context.Context, _ uint64, conn net.Conn) { (*n.onBulk.Load())(conn) }
 
@@ -220,9 +222,9 @@ func TestMessagesArriveWholeAndInOrder(t *testing.T) {
 
 func TestCallsArriveInOrderAndAreAnswered(t *testing.T) {
 	a, b := pair(t, nil, nil)
-	var order []string
+	order := make(chan string, 500)
 	onCall := func(request []byte, answer func([]byte, bool)) {
-		order = append(order, string(request[:4])) // one goroutine per incoming link
+		order <- string(request[:4]) // one goroutine per incoming link
 		go answer(append([]byte("re "), request...), true)
 	}
 	b.onCall.Store(&onCall)
@@ -246,9 +248,9 @@ func TestCallsArriveInOrderAndAreAnswered(t *testing.T) {
 	for err := range failed {
 		t.Error(err)
 	}
-	for i, got := range order {
-		if got != fmt.Sprintf("%04d", i) {
-			t.Fatalf("call %d arrived as number %d", i, i)
+	for i := range n {
+		if got := <-order; got != fmt.Sprintf("%04d", i) {
+			t.Fatalf("call %s arrived as number %d", got, i)
 		}
 	}
 }
