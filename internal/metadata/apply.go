@@ -173,7 +173,7 @@ func (m *Machine) register(c *change, o *register) Result {
 	if s := m.sessions.find(c.client); s != nil && s.User != c.user {
 		return evict(wire.EvictSessionError)
 	}
-	m.sessions.register(c.client, c.user, c.node, c.index)
+	m.sessions.register(c.client, c.user, c.node, c.index, int(o.limit))
 	return Result{Index: c.index, Timestamp: c.time, ReplyOperation: c.op, Session: c.index, User: c.user}
 }
 

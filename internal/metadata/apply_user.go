@@ -38,12 +38,11 @@ func (c *change) createUser(o *createUser) wire.ErrorCode {
 		return wire.ErrInvalidUsername
 	case c.catalog.userNames.get(o.name) != nil:
 		return wire.ErrUserAlreadyExists
+	case c.catalog.users.len() >= maxUsers:
+		return wire.ErrUsersLimitReached
 	}
 	u := &User{ID: c.catalog.users.free(), Name: o.name, CreatedAt: c.time, PasswordHash: o.hash, Active: o.active, Revision: c.index,
 		permissions: o.permissions}
-	if u.ID == NoUser {
-		return wire.ErrUsersLimitReached
-	}
 	c.putUser(u)
 	details := wire.UserDetails{User: wire.User{ID: u.ID, CreatedAt: u.CreatedAt, Status: u.Status(), Username: u.Name},
 		Permissions: u.Permissions()}

@@ -3,6 +3,7 @@ package metadata
 import (
 	"hash/maphash"
 	"iter"
+	"slices"
 
 	"github.com/whippetmq/whippet/internal/credential"
 	"github.com/whippetmq/whippet/internal/replica"
@@ -15,6 +16,7 @@ const (
 	maxTopicsPerStream      = wire.MaxTopicsPerStream
 	maxPartitionsPerTopic   = wire.MaxPartitionsPerTopic
 	maxPartitionsPerRequest = wire.MaxPartitionsPerRequest
+	maxUsers                = 1 << 20 // ours; keeps the list of users bounded as that of streams is
 )
 
 // Catalog is the picture of everything in the metadata state but the sessions, at one log index. It never changes and may be read by
@@ -242,12 +244,11 @@ func (t *Topic) Group(id wire.Identifier) *Group {
 		return t.groupNames.get(name)
 	}
 	n, _ := id.Number()
-	for _, g := range t.groups {
-		if g.ID == n {
-			return g
-		}
+	at, ok := slices.BinarySearchFunc(t.groups, n, func(g *Group, id uint32) int { return compareID(g.ID, id) })
+	if !ok {
+		return nil
 	}
-	return nil
+	return t.groups[at]
 }
 
 // Partition is one partition.

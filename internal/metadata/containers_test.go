@@ -70,6 +70,13 @@ func TestVector(t *testing.T) {
 	for range full.all() {
 		break
 	}
+	var pushed vector[int]
+	for _, id := range []uint32{0, 5, 3 * vectorChunk, 3*vectorChunk + 1} {
+		pushed.push(id, new(int))
+	}
+	if pushed.len() != 4 || pushed.free() != 1 || pushed.get(3*vectorChunk) == nil || pushed.get(vectorChunk) != nil {
+		t.Errorf("pushed: %d items, lowest free %d", pushed.len(), pushed.free())
+	}
 }
 
 // TestIndex compares with a map, and checks that no older version changes.

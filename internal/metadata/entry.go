@@ -202,10 +202,20 @@ func (n *NodeStart) decode(r *reader) {
 
 type register struct {
 	revision uint64 // of the credentials that were checked
+	limit    uint32 // of the client table, as the proposer is configured
 }
 
-func (o *register) append(dst []byte) []byte { return le.AppendUint64(dst, o.revision) }
-func (o *register) decode(r *reader)         { o.revision = r.u64() }
+func (o *register) append(dst []byte) []byte {
+	return le.AppendUint32(le.AppendUint64(dst, o.revision), o.limit)
+}
+
+func (o *register) decode(r *reader) {
+	o.revision = r.u64()
+	o.limit = r.u32()
+	if o.limit == 0 || o.limit > MaxClientsMax {
+		r.fail("client table of %d", o.limit)
+	}
+}
 
 type logout struct{}
 

@@ -154,6 +154,7 @@ func TestServerOperations(t *testing.T) {
 	if n := r.m.Catalog().Nodes(); len(n) != 3 || n[0].Counter != 5 || n[1].Counter != 2 || n[2].Replica != 2 {
 		t.Errorf("nodes %+v", n)
 	}
+	check(t, r.do(&Command{Operation: OpNodeStarted, Client: wire.U128{Lo: 1}, Body: (&NodeStart{}).Append(nil)}), "status 3")
 	for _, op := range []wire.Operation{64, 65, 66, 67, 68, 69, 127, OpBootstrap, OpNodeStarted} {
 		check(t, Result{Err: Validate(op, nil)}, "evicted 4")
 	}

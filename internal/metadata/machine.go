@@ -34,7 +34,8 @@ type Config struct {
 	Nodes []uint8
 	// Placement of the primaries of new partitions.
 	Placement Placement
-	// ClientsMax bounds the client table; 0 = [DefaultClientsMax]. It must be equal on all nodes: it decides at apply who goes.
+	// ClientsMax bounds the client table; 0 = [DefaultClientsMax], at most [MaxClientsMax]. What the leader is configured with counts:
+	// it travels with each register.
 	ClientsMax int
 	// Defaults of topic options; nil = the protocol's. A topic keeps those it was created with.
 	Defaults *wire.TopicOptions
@@ -67,6 +68,8 @@ type Machine struct {
 	subscribers []func(*Catalog)
 }
 
+var _ replica.Machine = (*Machine)(nil)
+
 // New makes a machine with an empty state.
 func New(cfg Config) *Machine {
 	if cfg.ClientsMax <= 0 {
@@ -85,7 +88,7 @@ func New(cfg Config) *Machine {
 		cfg:        cfg,
 		defaults:   wire.DefaultTopicOptions(),
 		candidates: slices.Compact(candidates),
-		sessions:   newSessions(cfg.ClientsMax),
+		sessions:   newSessions(),
 		inFlight:   make(map[wire.U128]struct{}),
 	}
 	if cfg.Defaults != nil {
@@ -161,6 +164,9 @@ func (m *Machine) Admit(r replica.Request) []byte {
 	}
 	h := header{op: replyOperation(cmd.Operation), node: cmd.Node, user: cmd.User, client: cmd.Client, session: cmd.Session,
 		request: cmd.Request, stamp: cmd.Stamp, now: cmd.Now}
+	if cmd.Operation == wire.OpLogout {
+		h.request = LogoutAtDisconnect
+	}
 	return appendEntry(&h, body, len(cmd.Body)+len(cmd.Secret.Hash))
 }
 
@@ -171,18 +177,20 @@ func remembered(op wire.Operation) bool {
 
 func (m *Machine) admit(cmd *Command) (res Result, proceed bool) {
 	switch {
-	case serverOperation(cmd.Operation):
-		return Result{}, cmd.Client.IsZero()
-	case cmd.Client.IsZero():
+	case cmd.Client.IsZero() != serverOperation(cmd.Operation):
 		return Result{Err: &StatusError{Code: wire.ErrInvalidCommand}}, false
-	case cmd.Operation == wire.OpRegister:
+	case serverOperation(cmd.Operation), cmd.Operation == wire.OpRegister:
 		return Result{}, true
 	}
 	s := m.sessions.find(cmd.Client)
-	if cmd.Operation == wire.OpLogout && s == nil {
-		return Result{}, false // logged out already: success
+	if cmd.Operation == wire.OpLogout {
+		// A logout passes what is in flight: it takes effect behind it. Its number does not matter.
+		if s == nil {
+			return Result{}, false // logged out already: success
+		}
+		return s.check(cmd.Session, LogoutAtDisconnect, wire.U128{})
 	}
-	if _, busy := m.inFlight[cmd.Client]; busy && cmd.Operation != wire.OpLogout {
+	if _, busy := m.inFlight[cmd.Client]; busy {
 		return Result{Err: wire.ErrTransientNotCommitted}, false
 	}
 	return s.check(cmd.Session, cmd.Request, cmd.Stamp)

@@ -105,8 +105,6 @@ func (s *session) check(sessionID, request uint64, stamp wire.U128) (res Result,
 
 // sessions is the client table. The machine alone changes it, in Apply and Restore; mu makes it readable for everyone else.
 type sessions struct {
-	limit int
-
 	// epoch rises after a session ended or was replaced, see Machine.SessionEpoch.
 	epoch atomic.Uint64
 
@@ -115,9 +113,7 @@ type sessions struct {
 	oldest, newest *session
 }
 
-func newSessions(limit int) *sessions {
-	return &sessions{limit: limit, byClient: make(map[wire.U128]*session)}
-}
+func newSessions() *sessions { return &sessions{byClient: make(map[wire.U128]*session)} }
 
 // find is for the machine's own goroutine: what it gives may only be read there.
 func (t *sessions) find(client wire.U128) *session { return t.byClient[client] }
@@ -150,8 +146,9 @@ func (t *sessions) list() []Session {
 	return all
 }
 
-// register binds a client id anew. Its watermark and replies stay (framing §5.1). It gives the sessions that had to go.
-func (t *sessions) register(client wire.U128, user uint32, node uint8, index uint64) (gone []Session) {
+// register binds a client id anew. Its watermark and replies stay (framing §5.1). It gives the sessions that had to go
+// for the table to stay within its limit.
+func (t *sessions) register(client wire.U128, user uint32, node uint8, index uint64, limit int) (gone []Session) {
 	ended := false
 	defer func() { // runs after the lock is gone
 		if ended {
@@ -162,7 +159,7 @@ func (t *sessions) register(client wire.U128, user uint32, node uint8, index uin
 	defer t.mu.Unlock()
 	s := t.byClient[client]
 	if s == nil {
-		for len(t.byClient) >= t.limit {
+		for len(t.byClient) >= limit {
 			gone = append(gone, t.oldest.Session)
 			t.drop(t.oldest)
 			ended = true

@@ -225,7 +225,7 @@ func TestLogout(t *testing.T) {
 	}
 	// It passes what is in flight.
 	inFlight, _ := r.propose(c.command(wire.OpCreateStream, (&wire.CreateStream{Name: "b"}).Append(nil)))
-	out, queued := r.propose(&Command{Operation: wire.OpLogout, Client: c.id, Session: c.session, Request: LogoutAtDisconnect})
+	out, queued := r.propose(&Command{Operation: wire.OpLogout, Client: c.id, Session: c.session})
 	if !queued {
 		t.Fatalf("logout: %+v", out)
 	}

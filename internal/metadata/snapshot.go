@@ -67,8 +67,8 @@ func (m *Machine) Checkpoint(dst []byte) []byte {
 func (m *Machine) Restore(_ *segment.Log, checkpoint []byte, index uint64) error {
 	var d restored
 	if checkpoint == nil {
-		d.catalog, d.sessions = newCatalog(), newSessions(m.cfg.ClientsMax)
-	} else if err := d.decode(checkpoint, index, m.cfg.ClientsMax); err != nil {
+		d.catalog, d.sessions = newCatalog(), newSessions()
+	} else if err := d.decode(checkpoint, index); err != nil {
 		return err
 	}
 	m.time, m.preferred = d.time, d.preferred
@@ -178,7 +178,7 @@ type restored struct {
 	preferred [256]uint32
 }
 
-func (d *restored) decode(b []byte, index uint64, clientsMax int) error {
+func (d *restored) decode(b []byte, index uint64) error {
 	r := &reader{b: b}
 	if magic := string(r.take(len(snapshotMagic))); r.ok() && magic != snapshotMagic {
 		r.fail("magic %q", magic)
@@ -203,7 +203,7 @@ func (d *restored) decode(b []byte, index uint64, clientsMax int) error {
 	}
 	d.users(r)
 	d.streams(r)
-	d.table(r, clientsMax)
+	d.table(r)
 	r.end()
 	return r.err(0)
 }
@@ -230,20 +230,19 @@ func (d *restored) users(r *reader) {
 			u.tokens = append(u.tokens, t)
 			c.tokens = c.tokens.set(t.Hash, t)
 		}
-		d.ascending(r, "user", u.ID, &last, NoUser)
+		d.ascending(r, "user", u.ID, &last, maxUsers)
 		if c.userNames.get(u.Name) != nil {
 			r.fail("user name %q twice", u.Name)
 		}
 		if !r.ok() {
 			return
 		}
-		c.users = c.users.set(u.ID, u)
+		c.users.push(u.ID, u)
 		c.userNames = c.userNames.set(u.Name, u)
 	}
 }
 
-// ascending checks that an id is larger than the one before, below its limit, and not so far out that a damaged number would make
-// lists of an absurd length.
+// ascending checks that an id is larger than the one before and below its limit: a damaged number must not make an absurd list.
 func (d *restored) ascending(r *reader, what string, id uint32, last *int64, limit uint32) {
 	if int64(id) <= *last || id >= limit {
 		r.fail("%s %d out of order or range", what, id)
@@ -268,7 +267,7 @@ func (d *restored) streams(r *reader) {
 			if !r.ok() {
 				return
 			}
-			s.topics = s.topics.set(t.ID, t)
+			s.topics.push(t.ID, t)
 			s.topicNames = s.topicNames.set(t.Name, t)
 			c.topicCount++
 			c.partitionCount += len(t.Partitions)
@@ -280,7 +279,7 @@ func (d *restored) streams(r *reader) {
 		if !r.ok() {
 			return
 		}
-		c.streams = c.streams.set(s.ID, s)
+		c.streams.push(s.ID, s)
 		c.streamNames = c.streamNames.set(s.Name, s)
 	}
 }
@@ -335,8 +334,8 @@ func (d *restored) member(r *reader) *Member {
 	return member
 }
 
-func (d *restored) table(r *reader, limit int) {
-	t := newSessions(limit)
+func (d *restored) table(r *reader) {
+	t := newSessions()
 	d.sessions = t
 	for i, n := 0, r.count(49); i < n && r.ok(); i++ {
 		s := &session{Session: Session{Client: r.u128(), User: r.u32(), ID: d.entry(r, r.u64()), Watermark: r.u64(), Node: r.u8()},
@@ -360,7 +359,6 @@ func (d *restored) table(r *reader, limit int) {
 		t.byClient[s.Client] = s
 		t.link(s)
 	}
-	// A smaller limit than the one the checkpoint was written under applies from the next register on.
 }
 
 // appendOptions writes a block with its length in front.

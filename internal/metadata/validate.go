@@ -161,7 +161,7 @@ func (m *Machine) translate(cmd *Command) (operation, error) {
 		}
 		return body, nil
 	case wire.OpRegister:
-		return &register{revision: cmd.Secret.Revision}, nil
+		return &register{revision: cmd.Secret.Revision, limit: uint32(m.cfg.ClientsMax)}, nil
 	case wire.OpLogout:
 		return new(logout), nil
 	}

@@ -60,6 +60,20 @@ func (v vector[T]) set(id uint32, item *T) vector[T] {
 	return vector[T]{chunks: chunks, count: v.count}
 }
 
+// push puts an item at an id above all others, in place: only for a vector that nobody else has seen.
+func (v *vector[T]) push(id uint32, item *T) {
+	n := int(id / vectorChunk)
+	for len(v.chunks) <= n {
+		v.chunks = append(v.chunks, nil)
+	}
+	if v.chunks[n] == nil {
+		v.chunks[n] = new(chunk[T])
+	}
+	v.chunks[n].items[id%vectorChunk] = item
+	v.chunks[n].used++
+	v.count++
+}
+
 // free is the lowest id that is not in use (model.md §1: it depends on the set of used ids only).
 func (v vector[T]) free() uint32 {
 	for n, c := range v.chunks {
