@@ -1,0 +1,5 @@
+package cli
+
+type benchCmd struct{}
+
+func (c *benchCmd) Run(inv *invocation) error { return nil }

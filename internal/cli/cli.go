@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/whippetmq/whippet/internal/cli/output"
+)
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+// Process is what a command line gets from its process.
+type Process struct {
+	Args    []string // without the program's name
+	Stdin   io.Reader
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Getenv  func(string) string
+	Version string // of the build, "dev" when empty
+}
+
+// Run parses the arguments, runs the command and returns the exit code. The context ends a command early (Ctrl-C);
+// commands that run until then, such as up, treat its end as the normal way to stop.
+func Run(ctx context.Context, p Process) int {
+	if p.Version == "" {
+		p.Version = "dev"
+	}
+	if p.Getenv == nil {
+		p.Getenv = os.Getenv
+	}
+	g := &grammar{}
+	parser, err := newParser(g, p)
+	if err != nil { // a mistake in the grammar itself: a test parses it
+		return fail(p.Stderr, err)
+	}
+	switch {
+	case len(p.Args) == 0:
+		overview(parser, p)
+		return exitOK
+	case p.Args[0] == completeCommand:
+		complete(p.Stdout, parser.Model, p.Args[1:])
+		return exitOK
+	}
+	kctx, err := parser.Parse(expandShorts(parser.Model, p.Args))
+	switch {
+	case errors.Is(err, errShown):
+		return exitOK
+	case err != nil:
+		return usage(p.Stderr, err)
+	}
+
+	inv := &invocation{
+		Process: p,
+		ctx:     ctx,
+		globals: &g.Globals,
+		model:   parser.Model,
+		out:     &output.Printer{W: p.Stdout, Quiet: g.Quiet, JSON: g.JSON},
+	}
+	defer inv.close()
+	if err := inv.start(kctx); err != nil {
+		return finish(p.Stderr, err)
+	}
+	err = kctx.Run(inv)
+	if err == nil {
+		err = inv.out.Err()
+	}
+	return finish(p.Stderr, err)
+}
+
+// finish reports how a command ended.
+func finish(stderr io.Writer, err error) int {
+	var ue *usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &ue):
+		return usage(stderr, ue)
+	}
+	return fail(stderr, err)
+}
+
+func fail(stderr io.Writer, err error) int {
+	_, _ = fmt.Fprintf(stderr, "Error: %s\n", output.Escape(err.Error()))
+	if hint := advice(err); hint != "" {
+		_, _ = fmt.Fprintf(stderr, "%s\n", hint)
+	}
+	return exitError
+}
+
+func usage(stderr io.Writer, err error) int {
+	_, _ = fmt.Fprintf(stderr, "Error: %s\n", output.Escape(err.Error()))
+	command := "whippet"
+	var pe *kong.ParseError
+	if errors.As(err, &pe) && pe.Context != nil {
+		if n := pe.Context.Selected(); n != nil {
+			command = n.FullPath()
+		}
+	}
+	_, _ = fmt.Fprintf(stderr, "Run \"%s --help\" for the arguments and flags.\n", command)
+	return exitUsage
+}
+
+// usageError is a mistake in the arguments that the grammar cannot see.
+type usageError struct{ msg string }
+
+func (e *usageError) Error() string { return e.msg }
+
+func badUsage(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }

@@ -1,0 +1,25 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/whippetmq/whippet/internal/segment"
+	"github.com/whippetmq/whippet/internal/vfs"
+)
+
+// debugCmd groups the commands that look into a node's files.
+type debugCmd struct {
+	Dump debugDumpCmd `cmd:"" name:"dump" help:"Print the log of a partition or of the metadata."`
+}
+
+type debugDumpCmd struct {
+	Dir string `arg:"" name:"directory" type:"path" help:"Directory of the log, such as DATA/streams/0/topics/0/partitions/0-7."`
+}
+
+// Run prints the log; it only reads, and may run beside the server.
+func (c *debugDumpCmd) Run(inv *invocation) error {
+	if err := segment.Dump(inv.Stdout, vfs.OS(), c.Dir); err != nil {
+		return fmt.Errorf("dump %s: %w", c.Dir, err)
+	}
+	return nil
+}

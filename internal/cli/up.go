@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/whippetmq/whippet/client"
+	"github.com/whippetmq/whippet/internal/cli/localnode"
+	"github.com/whippetmq/whippet/wire"
+)
+
+// upCmd starts a working server and says how to use it. Each node is a process of its own, which does not depend on
+// this one living: when it dies, its node goes on.
+type upCmd struct {
+	Nodes     int    `name:"nodes" default:"1" placeholder:"N" help:"How many nodes (${default}); this version runs one."`
+	Data      string `name:"data" default:"local_data" placeholder:"DIR" help:"Where the nodes keep their data (${default})."`
+	BasePort  uint16 `name:"base-port" default:"8090" placeholder:"P" help:"TCP port of the first node (${default}); 0 takes any that is free."`
+	ReadyFile string `name:"ready-file" placeholder:"F" help:"Write the nodes' addresses to F as JSON once all accept requests."`
+}
+
+// readyDocument is the ready file of up.
+type readyDocument struct {
+	Nodes []nodeInfo `json:"nodes"`
+}
+
+// The root user of nodes that up makes; they listen on loopback only.
+const (
+	upUser     = "iggy"
+	upPassword = "iggy"
+)
+
+// Run starts the nodes and waits for Ctrl-C.
+func (c *upCmd) Run(inv *invocation) error {
+	if c.Nodes != 1 {
+		return fmt.Errorf("--nodes %d: cluster support is not built in yet, --nodes takes 1", c.Nodes)
+	}
+	if c.ReadyFile != "" {
+		// A file of an earlier run would tell who waits for it the wrong addresses.
+		if err := os.Remove(c.ReadyFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove the old ready file: %w", err)
+		}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	node, err := localnode.Start(inv.ctx, localnode.Config{
+		Executable: exe, Dir: c.Data, Name: "node-0", Address: fmt.Sprintf("127.0.0.1:%d", c.BasePort),
+	})
+	if err != nil {
+		return err
+	}
+	info, err := c.describe(inv, node)
+	if err == nil && c.ReadyFile != "" {
+		err = writeJSONFile(c.ReadyFile, readyDocument{Nodes: []nodeInfo{info}})
+	}
+	if err != nil {
+		return errors.Join(err, node.Stop())
+	}
+	c.tell(inv, info, node.Log())
+	return c.wait(inv, node)
+}
+
+// describe signs in to the node, which proves that it accepts requests, and learns its name.
+func (c *upCmd) describe(inv *invocation, node *localnode.Node) (nodeInfo, error) {
+	info := nodeInfo{
+		Name: "iggy-node", PID: node.PID(), TCP: node.Address(), Data: node.Data(), Restart: node.Restart(),
+	}
+	ctx, cancel := context.WithTimeout(inv.ctx, 30*time.Second)
+	defer cancel()
+	conn, err := client.New(client.Options{Addresses: []string{info.TCP}, Username: upUser, Password: upPassword})
+	if err == nil {
+		defer func() { _ = conn.Close() }() // only a look
+		err = conn.Connect(ctx)
+	}
+	if errors.Is(err, wire.ErrInvalidCredentials) {
+		_, _ = fmt.Fprintf(inv.Stderr, "Note: %s was made with another root password than %s; sign in with that one.\n", info.Data, upPassword)
+		return info, nil
+	}
+	if err != nil {
+		return info, fmt.Errorf("the node does not accept requests: %w", err)
+	}
+	roster, err := conn.ClusterMetadata(ctx)
+	if err != nil {
+		return info, fmt.Errorf("the node does not accept requests: %w", err)
+	}
+	if len(roster.Nodes) > 0 && roster.Nodes[0].Name != "" {
+		info.Name = roster.Nodes[0].Name
+	}
+	return info, nil
+}
+
+// tell prints how to use the server.
+func (c *upCmd) tell(inv *invocation, info nodeInfo, logFile string) {
+	if inv.out.JSON {
+		inv.out.Document(readyDocument{Nodes: []nodeInfo{info}})
+		return
+	}
+	connect := fmt.Sprintf("iggy://%s:%s@%s", upUser, upPassword, info.TCP)
+	w := invokedAs()
+	inv.out.Line(`Whippet is running (process %d). Connection string:
+
+    %s
+
+Send a first message, and read it back:
+
+    export WHIPPET_CONNECT=%s
+    %s stream create demo
+    %s topic create demo greetings 1
+    %s message send demo greetings 'hello, world'
+    %s message poll demo greetings 0 --first
+
+Data is in %s, the log in %s. Ctrl-C stops the server.`, info.PID, connect, connect, w, w, w, w, info.Data, logFile)
+}
+
+// invokedAs is how the user would start this program again from the same shell.
+func invokedAs() string {
+	exe, err := os.Executable()
+	if err != nil {
+		return "whippet"
+	}
+	if strings.Contains(exe, string(filepath.Separator)+"go-build") {
+		return "go run ./cmd/whippet" // a program that "go run" built and will delete
+	}
+	if found, err := exec.LookPath("whippet"); err == nil {
+		if found, err = filepath.EvalSymlinks(found); err == nil && found == exe {
+			return "whippet"
+		}
+	}
+	return localnode.Quote(exe)
+}
+
+// wait returns when the user ends it, after the node has stopped.
+func (c *upCmd) wait(inv *invocation, node *localnode.Node) error {
+	select {
+	case <-inv.ctx.Done():
+	case err := <-node.Ended():
+		_, _ = fmt.Fprintf(inv.Stderr, "The node ended (%v); its log is %s. Start it again with:\n\n    %s\n\nCtrl-C ends this command and the restarted node.\n",
+			err, node.Log(), node.Restart())
+		<-inv.ctx.Done()
+	}
+	if err := node.Stop(); err != nil {
+		return err
+	}
+	inv.out.Line("Stopped.")
+	return nil
+}
