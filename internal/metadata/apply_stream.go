@@ -24,7 +24,7 @@ func (c *change) createStream(o *createStream) wire.ErrorCode {
 	s := &Stream{ID: c.catalog.streams.free(), Name: o.name, CreatedAt: c.time, Created: c.index,
 		topicNames: newIndex[Topic](c.catalog.streamNames.seed)}
 	c.putStream(s)
-	details := wire.StreamDetails{Stream: wire.Stream{ID: s.ID, CreatedAt: s.CreatedAt, Name: s.Name}}
+	details := wire.StreamDetails{Stream: s.Entry()}
 	c.payload = details.Append(nil)
 	return 0
 }

@@ -54,9 +54,8 @@ func (c *change) createTopic(o *createTopic, preferred *[256]uint32) wire.ErrorC
 	c.putStream(s.with(t))
 	c.catalog.topicCount++
 	c.catalog.partitionCount += len(t.Partitions)
-	header := wire.Topic{ID: t.ID, CreatedAt: t.CreatedAt, PartitionsCount: o.partitions, MessageExpiry: t.Config.MessageExpiry,
-		Compression: t.Config.Compression, MaxTopicSize: t.Config.MaxTopicSize, Name: t.Name, Options: t.Explicit, Derived: t.Derived}
-	c.payload = header.Append(nil)
+	entry := t.Entry()
+	c.payload = entry.Append(nil)
 	c.partitions = o.partitions
 	return 0
 }

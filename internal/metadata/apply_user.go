@@ -44,8 +44,7 @@ func (c *change) createUser(o *createUser) wire.ErrorCode {
 	u := &User{ID: c.catalog.users.free(), Name: o.name, CreatedAt: c.time, PasswordHash: o.hash, Active: o.active, Revision: c.index,
 		permissions: o.permissions}
 	c.putUser(u)
-	details := wire.UserDetails{User: wire.User{ID: u.ID, CreatedAt: u.CreatedAt, Status: u.Status(), Username: u.Name},
-		Permissions: u.Permissions()}
+	details := wire.UserDetails{User: u.Entry(), Permissions: u.Permissions()}
 	c.payload = details.Append(nil)
 	return 0
 }

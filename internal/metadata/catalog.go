@@ -168,6 +168,11 @@ type Stream struct {
 	topicNames index[Topic]
 }
 
+// Entry is the stream as replies show it, without its counters, which are not metadata.
+func (s *Stream) Entry() wire.Stream {
+	return wire.Stream{ID: s.ID, CreatedAt: s.CreatedAt, TopicsCount: uint32(s.topics.len()), Name: s.Name}
+}
+
 // TopicCount is the number of topics.
 func (s *Stream) TopicCount() int { return s.topics.len() }
 
@@ -227,6 +232,12 @@ type Topic struct {
 	nextGroup  uint32
 }
 
+// Entry is the topic as replies show it, without its counters, which are not metadata.
+func (t *Topic) Entry() wire.Topic {
+	return wire.Topic{ID: t.ID, CreatedAt: t.CreatedAt, PartitionsCount: uint32(len(t.Partitions)), MessageExpiry: t.Config.MessageExpiry,
+		Compression: t.Config.Compression, MaxTopicSize: t.Config.MaxTopicSize, Name: t.Name, Options: t.Explicit, Derived: t.Derived}
+}
+
 // Partition finds a partition.
 func (t *Topic) Partition(id uint32) (Partition, bool) {
 	if uint64(id) >= uint64(len(t.Partitions)) {
@@ -284,6 +295,11 @@ type User struct {
 
 	permissions *permissions
 	tokens      []*Token // by name
+}
+
+// Entry is the user as replies show it.
+func (u *User) Entry() wire.User {
+	return wire.User{ID: u.ID, CreatedAt: u.CreatedAt, Status: u.Status(), Username: u.Name}
 }
 
 // Status is the status as the protocol numbers it.

@@ -162,3 +162,29 @@ func TestServerOperations(t *testing.T) {
 		check(t, Result{Err: Validate(op, nil)}, "status 3")
 	}
 }
+
+// TestPrechecks: what only the state can tell and still belongs into the status field.
+func TestPrechecks(t *testing.T) {
+	r, root := newRig(t, Config{TokensMax: 2})
+	cmd := &Command{Client: root.id}
+	for i, want := range []string{"", "", "status 52"} {
+		body := &createToken{name: number(wire.ErrorCode(i)), hash: number(wire.ErrorCode(i))}
+		got := Result{Err: r.m.precheck(cmd, body)}
+		check(t, got, want)
+		if want == "" {
+			check(t, root.later(wire.OpCreatePersonalAccessToken, body), "")
+		}
+	}
+	// Decided again at apply, where the topic may be another one than at admission.
+	root.must(&wire.CreateStream{Name: "s"})
+	root.must(&wire.CreateTopic{Stream: wire.ID(0), Name: "t"})
+	patch, err := newPatch(opt("max_topic_size", 1<<29), wire.DefaultTopicOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &updateTopic{target(wire.ID(0), wire.ID(0)), "t", patch}
+	check(t, Result{Err: r.m.precheck(cmd, o)}, "status 1019")
+	check(t, root.later(wire.OpUpdateTopic, o), "committed 1019")
+	o.topic = wire.ID(4)
+	check(t, Result{Err: r.m.precheck(cmd, o)}, "")
+}

@@ -314,3 +314,28 @@ func TestReleasedOnce(t *testing.T) {
 		t.Errorf("code of a full disk is %v", res.Code())
 	}
 }
+
+func TestErrors(t *testing.T) {
+	_, err := parse(wire.OpCreateStream, nil, wire.DefaultTopicOptions())
+	if wire.StatusOf(err) != wire.ErrInvalidCommand || !errors.Is(err, wire.ErrInvalidCommand) || !errors.Is(err, wire.ErrUnexpectedEOF) || err.Error() == "" {
+		t.Errorf("a cut body: %v", err)
+	}
+	bare := &StatusError{Code: wire.ErrFeatureUnavailable}
+	if wire.StatusOf(bare) != wire.ErrFeatureUnavailable || bare.Error() != wire.ErrFeatureUnavailable.Error() {
+		t.Errorf("a bare refusal: %v", bare)
+	}
+	evicted := &EvictionError{Reason: wire.EvictSessionTooLow}
+	for want, res := range map[wire.ErrorCode]Result{
+		0:  {},
+		5:  {Err: bare},
+		41: {Err: wire.ErrUnauthorized},
+		57: {Err: errors.New("anything else")},
+	} {
+		if got := res.Code(); got != want {
+			t.Errorf("code of %v is %d, want %d", res.Err, got, want)
+		}
+	}
+	if res := (Result{Err: evicted}); res.Code() != 0 || evicted.Error() == "" {
+		t.Error("an eviction has no code")
+	}
+}

@@ -17,19 +17,26 @@ import (
 //   - 4041, 4042, 4043, 1019: an option that does not exist or may not be updated, a bad value, too large a block, a topic that is
 //     smaller than its segments.
 func Validate(op wire.Operation, body []byte) error {
+	_, err := parse(op, body, wire.DefaultTopicOptions())
+	return err
+}
+
+// parse is Validate under the defaults that a proposal will carry. It gives nil for Register and Logout, which have no body.
+func parse(op wire.Operation, body []byte, defaults wire.TopicOptions) (operation, error) {
 	switch {
 	case op.Internal(), serverOperation(op):
-		return &EvictionError{Reason: wire.EvictInvalidRequestOperation}
+		return nil, &EvictionError{Reason: wire.EvictInvalidRequestOperation}
 	case op == wire.OpRegister, op == wire.OpLogout:
-		return nil
+		return nil, nil
 	}
-	if _, err := decode(op, body, wire.DefaultTopicOptions()); err != nil {
-		return err
+	o, err := decode(op, body, defaults)
+	switch {
+	case err != nil:
+		return nil, err
+	case !offered(op):
+		return nil, &StatusError{Code: wire.ErrFeatureUnavailable}
 	}
-	if !offered(op) {
-		return &StatusError{Code: wire.ErrFeatureUnavailable}
-	}
-	return nil
+	return o, nil
 }
 
 // offered lists what clients may use. The rest of the operations is complete in the log and in the state (see the apply files) except
@@ -165,10 +172,7 @@ func (m *Machine) translate(cmd *Command) (operation, error) {
 	case wire.OpLogout:
 		return new(logout), nil
 	}
-	if err := Validate(cmd.Operation, cmd.Body); err != nil {
-		return nil, err
-	}
-	body, err := decode(cmd.Operation, cmd.Body, m.defaults)
+	body, err := parse(cmd.Operation, cmd.Body, m.defaults)
 	if err != nil {
 		return nil, err
 	}
