@@ -428,7 +428,11 @@ func (k *laneCore) expire(now time.Time, withdraw func(*write) bool, fx *effects
 			k.remove(w, fx)
 			i--
 		default:
-			k.tell(w, notAdmitted(w.name, joinCause(context.DeadlineExceeded, w.last)), fx)
+			cause := context.DeadlineExceeded
+			if k.blocked {
+				cause = ErrBlocked
+			}
+			k.tell(w, notAdmitted(w.name, joinCause(cause, w.last)), fx)
 			k.remove(w, fx)
 			i--
 		}
