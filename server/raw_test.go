@@ -10,13 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/whippetmq/whippet/internal/vfs"
 	"github.com/whippetmq/whippet/wire"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start runs a node on a free port with iggy/iggy as root.
 func start(t testing.TB, change func(*Config), opts ...Option) *Server {
@@ -293,4 +289,16 @@ func (r *raw) poll(req wire.Request) ([]string, wire.PolledMessages) {
 		out = append(out, string(m.Payload))
 	}
 	return out, pm
+}
+
+// eventually waits for a condition that another goroutine brings about.
+func eventually(t testing.TB, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatal("did not happen")
+		}
+	}
 }
