@@ -204,6 +204,9 @@ func parsePHC(text string) (phc, error) {
 	if len(text) > maxHashText {
 		return phc{}, fmt.Errorf("%w: %d bytes long", ErrMalformedHash, len(text))
 	}
+	if strings.ContainsAny(text, "\r\n") { // which the base64 decoder would skip, even in strict mode
+		return phc{}, fmt.Errorf("%w: line end", ErrMalformedHash)
+	}
 	parts := strings.Split(text, "$")
 	if len(parts) != 6 || parts[0] != "" || parts[1] != "argon2id" {
 		return phc{}, fmt.Errorf("%w: not argon2id", ErrMalformedHash)

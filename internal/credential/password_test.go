@@ -76,6 +76,7 @@ func TestParseRefusesMalformed(t *testing.T) {
 		"too many lanes":   strings.Replace(good, "p=1", "p=17", 1),
 		"memory for lanes": strings.Replace(good, "m=64,t=1,p=1", "m=8,t=1,p=2", 1),
 		"short salt":       strings.Replace(good, "c29tZXNhbHQ", "c29t", 1),
+		"line end":         strings.Replace(good, "c29tZXNhbHQ", "c29tZX\nNhbHQ", 1),
 		"padded salt":      strings.Replace(good, "c29tZXNhbHQ", "c29tZXNhbHQ==", 1),
 		"short key":        good[:len(good)-30],
 		"more parts":       good + "$x",

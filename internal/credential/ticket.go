@@ -73,6 +73,9 @@ func VerifyTicket(key *TicketKey, token string, now uint64) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, fmt.Errorf("%w: %w", ErrMalformedTicket, err)
 	}
+	if len(b) != ticketSize { // the decoder skips line ends, even in strict mode
+		return Ticket{}, ErrMalformedTicket
+	}
 	mac := ticketMAC(key, b[:ticketBody], nil)
 	if !hmac.Equal(mac, b[ticketBody:]) {
 		return Ticket{}, ErrForgedTicket

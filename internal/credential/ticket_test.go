@@ -34,6 +34,8 @@ func TestTicket(t *testing.T) {
 		{"another prefix", "wt2." + text[4:], key, 1, ErrMalformedTicket},
 		{"cut", text[:len(text)-1], key, 1, ErrMalformedTicket},
 		{"not base64", text[:len(text)-1] + "*", key, 1, ErrMalformedTicket},
+		{"line ends", "wt1." + strings.Repeat("\n", len(text)-4), key, 1, ErrMalformedTicket},
+		{"a line end", text[:len(text)-1] + "\n", key, 1, ErrMalformedTicket},
 		{"another key", text, other, 1, ErrForgedTicket},
 		{"another user", flip(0), key, 1, ErrForgedTicket},
 		{"another revision", flip(4), key, 1, ErrForgedTicket},
