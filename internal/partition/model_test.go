@@ -683,25 +683,33 @@ func (w *world) time(t *rapid.T) {
 }
 
 func TestModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t)
-		w.elect(t)
-		t.Repeat(map[string]func(*rapid.T){
-			"turn":     w.turn,
-			"turn 2":   w.turn,
-			"turn 3":   w.turn,
-			"commit":   w.commitSome,
-			"commit 2": w.commitSome,
-			"tick":     w.tick,
-			"stepdown": w.stepDown,
-			"elect":    w.elect,
-			"elect 2":  w.elect,
-			"follow":   w.follow,
-			"restart":  w.restart,
-			"time":     w.time,
-		})
-		w.finish(t)
+	rounds := 20 // of rapid's 100 histories
+	if testing.Short() {
+		rounds = 1
+	}
+	for range rounds {
+		rapid.Check(t, modelHistory)
+	}
+}
+
+func modelHistory(t *rapid.T) {
+	w := newWorld(t)
+	w.elect(t)
+	t.Repeat(map[string]func(*rapid.T){
+		"turn":     w.turn,
+		"turn 2":   w.turn,
+		"turn 3":   w.turn,
+		"commit":   w.commitSome,
+		"commit 2": w.commitSome,
+		"tick":     w.tick,
+		"stepdown": w.stepDown,
+		"elect":    w.elect,
+		"elect 2":  w.elect,
+		"follow":   w.follow,
+		"restart":  w.restart,
+		"time":     w.time,
 	})
+	w.finish(t)
 }
 
 // finish lets everything settle and checks the promises on the whole history.

@@ -63,11 +63,6 @@ func (t *offsetTable) count(kind wire.ConsumerKind) int {
 	return len(t.stored) - t.groups
 }
 
-func (t *offsetTable) has(k offsetKey) bool {
-	_, ok := t.stored[k]
-	return ok
-}
-
 func (t *offsetTable) store(k offsetKey, offset uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
