@@ -1,12 +1,11 @@
 package segment
 
 import (
-	"errors"
+	"sort"
+	"sync"
 
 	"github.com/whippetmq/whippet/internal/vfs"
 )
-
-var errTodo = errors.New("not yet")
 
 // Options are the settings of a log.
 type Options struct {
@@ -92,211 +91,397 @@ type Info struct {
 	Sealed bool
 }
 
-// Log is the log of one group. See the package comment for who may call what.
-type Log struct{}
+// seg is one segment. What is not marked otherwise is guarded by Log.mu; path,
+// key and start never change.
+type seg struct {
+	path  string // without suffix
+	key   uint64 // of its index entries
+	start state
+	// end is the state behind its last record as placed.
+	end state
+	// entries is the sparse index of the active segment. That of a sealed one
+	// is in Handles.
+	entries []indexEntry
+	x       indexer // owner
 
-// Open opens the log in dir, which is made by the first write when it is
-// missing. The index verified is the highest one that a durable checkpoint
-// covers (0 without one): entries up to it must be there and whole, and count
-// as committed and applied. Damage is a *DamageError, and changes nothing on
-// the disk. The caller holds the lock of the node's directory.
-func Open(fs vfs.FS, dir string, o Options, verified uint64) (*Log, Recovery, error) {
-	return nil, Recovery{}, errTodo
+	// created tells that the file is there with its header.
+	created bool
+	// changes counts what was done to the file; flushed is the count that
+	// the last flush covered. They differ while the file is dirty, and as long
+	// pin keeps it open.
+	changes, flushed uint64
+	pin              *handle
+	// written is the end of the file, durable the position up to which it was
+	// flushed, cuts how often it was cut.
+	written, durable int64
+	cuts             int
+
+	// placed tells that a write with the file's header was placed. Owner.
+	placed bool
+
+	// Used by Write.Do only, which runs for one write of a log at a time.
+	unsaved   []indexEntry // index entries of written records, not yet in the file
+	saved     int          // entries in the index file, -1 when not known
+	writeback int64        // up to where writing to the device was started
+}
+
+func (s *seg) firstIndex() uint64 { return s.start.index + 1 }
+
+// purged tells that the segment ends with a purge.
+func (s *seg) purged() bool { return s.end.gen != s.start.gen }
+
+// Log is the log of one group. See the package comment for who may call what.
+type Log struct {
+	fs  vfs.FS
+	dir string
+	o   Options
+
+	mu sync.RWMutex // guards what follows, except where the owner is alone
+	// segs is never empty. The last one is active. Segments of an older purge
+	// generation may stand before.
+	segs []*seg
+	// items are the entries in memory, oldest first: always the last ones of
+	// the log.
+	items []item
+	// terms are the indexes at which a term begins.
+	terms []termRun
+	// readGen is the purge generation that readers see.
+	readGen uint64
+	// outstanding are the writes that are placed and not done, oldest first.
+	outstanding []*Write
+	// cuts are cuts of writes that were undone, to be done by the next one.
+	cuts []*cut
+	// written is the last index whose entry, and all before, is in the file.
+	written  uint64
+	closed   bool
+	fatal    error
+	dirty    []*seg
+	dirtyDir []string
+	// dirtyPath tells that directories above the log may not have been flushed
+	// since an earlier process made them.
+	dirtyPath bool
+	pins      map[*pin]struct{}
+	cursors   *[cursorCount]cursor
+	cursor    int // the next one to replace
+
+	// Owner only.
+	committed, applied uint64
+	evictable          uint64 // told to the cache
+	checkpointed       uint64
+	trim               uint64
+	appended           uint64
+}
+
+// item is an entry in memory.
+type item struct {
+	data []byte
+	s    *seg
+	st   state // behind the entry
+}
+
+// pos is where the entry's record begins in its segment.
+func (it *item) pos() int64 { return it.st.pos - recordLength(it.data) }
+
+func (it *item) cost() int64 { return int64(len(it.data)) + itemOverhead }
+
+// termRun says that the entries from an index on have a term.
+type termRun struct{ index, term uint64 }
+
+type pin struct{ first uint64 }
+
+func (o Options) withDefaults() Options {
+	if o.SegmentBytes <= 0 || o.SegmentBytes > defaultSegmentBytes {
+		o.SegmentBytes = defaultSegmentBytes
+	}
+	if o.ControlBytes <= 0 || o.ControlBytes > defaultControlBytes {
+		o.ControlBytes = defaultControlBytes
+	}
+	if o.Cache == nil {
+		o.Cache = NewCache(defaultCacheBytes)
+	}
+	if o.Handles == nil {
+		o.Handles = NewHandles(defaultMaxFiles, defaultIndexBytes)
+	}
+	return o
+}
+
+func (l *Log) active() *seg { return l.segs[len(l.segs)-1] }
+
+// newSegment describes the segment that starts at st behind the segment before
+// (nil for the first).
+func (l *Log) newSegment(st state, before *seg) *seg {
+	st.pos, st.ctrl = segmentHeaderSize, 0
+	repeated := before != nil && before.start.gen == st.gen && before.start.offset == st.offset
+	name := segmentName(st.offset, st.index+1, repeated)
+	return l.segmentAt(generationDir(l.dir, st.gen)+"/"+name, st)
+}
+
+func (l *Log) segmentAt(path string, st state) *seg {
+	return &seg{path: path, key: indexKey(l.o.Group, st), start: st, end: st, written: segmentHeaderSize}
+}
+
+// ended tells that nothing may follow in the segment, and with which offset the
+// next one starts. It depends on the records only, so all replicas agree.
+func (l *Log) ended(start, end state) (next state, ended bool) {
+	next = end
+	if end.gen != start.gen {
+		next.offset = 0
+		return next, true
+	}
+	return next, end.dataBytes() >= l.o.SegmentBytes || end.ctrl >= l.o.ControlBytes
+}
+
+// FirstIndex is the index of the first entry; LastIndex+1 when the log is empty.
+func (l *Log) FirstIndex() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.segs[0].firstIndex()
+}
+
+// LastIndex is the index of the last entry placed.
+func (l *Log) LastIndex() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.active().end.index
+}
+
+// Term returns the term of an entry from FirstIndex-1 to LastIndex, from
+// memory. Others are ErrTrimmed or ErrOutOfRange.
+func (l *Log) Term(i uint64) (uint64, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	first := &l.segs[0].start
+	switch {
+	case i < first.index:
+		return 0, ErrTrimmed
+	case i == first.index:
+		return first.term, nil
+	case i > l.active().end.index:
+		return 0, ErrOutOfRange
+	}
+	n := sort.Search(len(l.terms), func(k int) bool { return l.terms[k].index > i })
+	if n == 0 {
+		return first.term, nil
+	}
+	return l.terms[n-1].term, nil
+}
+
+// addTerm records the term of an entry; l.mu is held or the log not yet shared.
+func (l *Log) addTerm(index, term uint64) {
+	last := l.segs[0].start.term
+	if n := len(l.terms); n > 0 {
+		last = l.terms[n-1].term
+	}
+	if term != last {
+		l.terms = append(l.terms, termRun{index, term})
+	}
+}
+
+// NextOffset is the offset of the next message at the end of the log.
+func (l *Log) NextOffset() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.active().end.offset
+}
+
+// FirstOffset is the lowest offset that Read can serve; it equals the next
+// offset when there is no message.
+func (l *Log) FirstOffset() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.visible()[0].start.offset
+}
+
+// visible returns the segments that readers see; l.mu is held. It is never
+// empty.
+func (l *Log) visible() []*seg {
+	lo, hi := 0, len(l.segs)
+	for lo < hi-1 && l.segs[lo].start.gen < l.readGen {
+		lo++
+	}
+	for hi > lo+1 && l.segs[hi-1].start.gen > l.readGen {
+		hi--
+	}
+	return l.segs[lo:hi]
+}
+
+// LastTimestamp is the base timestamp of the last data batch placed. It is 0
+// when Open found no batch, which happens after a trim of all sealed segments:
+// the caller's checkpoint keeps the highest timestamp beside it.
+func (l *Log) LastTimestamp() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.active().end.ts
+}
+
+// Size is the number of bytes of data records that Read can serve.
+func (l *Log) Size() int64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	var n int64
+	for _, s := range l.visible() {
+		n += s.end.dataBytes()
+	}
+	return n
+}
+
+// SegmentCount counts segments with data plus the active one.
+func (l *Log) SegmentCount() int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	segs := l.visible()
+	n := 1
+	for _, s := range segs[:len(segs)-1] {
+		if s.end.offset > s.start.offset {
+			n++
+		}
+	}
+	return n
+}
+
+// Segments describes the segments, oldest first, those of an older purge
+// generation that still has to be deleted included. The last one is active.
+func (l *Log) Segments() []Info {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	out := make([]Info, len(l.segs))
+	for i, s := range l.segs {
+		out[i] = Info{
+			File: s.path + logSuffix, Generation: s.start.gen,
+			BaseOffset: s.start.offset, NextOffset: s.end.offset,
+			FirstIndex: s.firstIndex(), LastIndex: s.end.index, LastTimestamp: s.end.ts,
+			DataBytes: s.end.dataBytes(), FileBytes: s.end.pos, Sealed: i < len(l.segs)-1,
+		}
+	}
+	return out
+}
+
+// Appended is the number of bytes placed since Open, for the caller's decision
+// when to write a checkpoint. Owner.
+func (l *Log) Appended() uint64 { return l.appended }
+
+// LastSealed is the last index of the newest sealed segment, 0 without one.
+func (l *Log) LastSealed() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if n := len(l.segs); n > 1 {
+		return l.segs[n-2].end.index
+	}
+	return 0
+}
+
+// Err is the error that made the log unusable, nil when it is fine.
+func (l *Log) Err() error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.usable()
+}
+
+// usable returns why the log refuses work; l.mu is held.
+func (l *Log) usable() error {
+	if l.fatal != nil {
+		return l.fatal
+	}
+	if l.closed {
+		return ErrClosed
+	}
+	return nil
+}
+
+// Committed raises the index below which nothing is cut. Owner.
+func (l *Log) Committed(index uint64) { l.committed = max(l.committed, index) }
+
+// Applied raises the index up to which entries may leave the memory, and shows
+// a purge to readers once it is reached. It implies Committed. Owner.
+func (l *Log) Applied(index uint64) {
+	if index <= l.applied {
+		return
+	}
+	l.applied = index
+	l.Committed(index)
+	l.mu.Lock()
+	l.showPurges()
+	e := min(l.applied, l.written)
+	l.mu.Unlock()
+	l.evictTo(e)
+}
+
+// showPurges moves the readers to the newest generation whose purge is
+// applied; l.mu is held.
+func (l *Log) showPurges() {
+	for _, s := range l.segs {
+		if s.start.gen > l.readGen && s.start.index <= l.applied {
+			l.readGen = s.start.gen
+		}
+	}
+}
+
+// evictTo tells the cache that entries up to an index may go.
+func (l *Log) evictTo(index uint64) {
+	if index > l.evictable {
+		l.evictable = index
+		l.o.Cache.release(l, index)
+	}
+	l.o.Cache.reclaim()
+}
+
+// evict takes entries up to an index out of memory until enough bytes are free,
+// and tells whether more of them are left.
+func (l *Log) evict(index uint64, enough int64) (more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, freed := 0, int64(0)
+	for n < len(l.items) && l.items[n].st.index <= index && freed < enough {
+		freed += l.items[n].cost()
+		n++
+	}
+	l.dropItems(n)
+	l.o.Cache.used.Add(-freed)
+	return len(l.items) > 0 && l.items[0].st.index <= index
+}
+
+// dropItems forgets the oldest n entries in memory; l.mu is held. An empty list
+// gives its memory back.
+func (l *Log) dropItems(n int) {
+	if n == len(l.items) {
+		l.items = nil
+		return
+	}
+	clear(l.items[:n])
+	l.items = l.items[n:]
 }
 
 // Close writes what is left of the sparse index and closes the files. It does
 // not flush. Owner.
-func (l *Log) Close() error { return errTodo }
-
-// FirstIndex is the index of the first entry; LastIndex+1 when the log is empty.
-func (l *Log) FirstIndex() uint64 { return 0 }
-
-// LastIndex is the index of the last entry placed.
-func (l *Log) LastIndex() uint64 { return 0 }
-
-// Term returns the term of an entry from FirstIndex-1 to LastIndex, from
-// memory. Others are ErrTrimmed or ErrOutOfRange.
-func (l *Log) Term(i uint64) (uint64, error) { return 0, errTodo }
-
-// NextOffset is the offset of the next message at the end of the log.
-func (l *Log) NextOffset() uint64 { return 0 }
-
-// FirstOffset is the lowest offset that Read can serve; it equals the next
-// offset when there is no message.
-func (l *Log) FirstOffset() uint64 { return 0 }
-
-// LastTimestamp is the base timestamp of the last data batch placed.
-func (l *Log) LastTimestamp() uint64 { return 0 }
-
-// Size is the number of bytes of data records that Read can serve.
-func (l *Log) Size() int64 { return 0 }
-
-// SegmentCount counts segments with data plus the active one.
-func (l *Log) SegmentCount() int { return 0 }
-
-// Segments describes the segments, oldest first, those of an older purge
-// generation that still has to be deleted included. The last one is active.
-func (l *Log) Segments() []Info { return nil }
-
-// Appended is the number of bytes placed since Open, for the caller's decision
-// when to write a checkpoint.
-func (l *Log) Appended() uint64 { return 0 }
-
-// LastSealed is the last index of the newest sealed segment, 0 without one.
-func (l *Log) LastSealed() uint64 { return 0 }
-
-// PositionAt returns the state behind an entry, from FirstIndex-1 to
-// LastIndex. Owner.
-func (l *Log) PositionAt(index uint64) (Position, error) { return Position{}, errTodo }
-
-// Reset deletes all entries and lets the log continue behind the given
-// position, durably. It is for a replica that got a checkpoint without the log
-// before it. Owner.
-func (l *Log) Reset(p Position) error { return errTodo }
-
-// Place puts entries into the log: consecutive indexes, the first at most one
-// behind the end. Entries from the first index on that are there already are
-// cut. Data batches must have the offsets that follow. On an error nothing has
-// changed. The log keeps Entry.Data. Owner.
-func (l *Log) Place(entries []Entry) (*Write, error) { return nil, errTodo }
-
-// Undo takes a write that failed, and all later ones, out of the log. Their
-// entries may then be placed again. None of them may be in Do, and all are
-// released. Owner.
-func (l *Log) Undo(w *Write) error { return errTodo }
-
-// Committed raises the index below which nothing is cut. Owner.
-func (l *Log) Committed(index uint64) {}
-
-// Applied raises the index up to which entries may leave the memory, and shows
-// a purge to readers once it is reached. It implies Committed. Owner.
-func (l *Log) Applied(index uint64) {}
-
-// Checkpointed says that a checkpoint at index is durable. Segments behind it
-// may then be deleted by Reap. Owner.
-func (l *Log) Checkpointed(index uint64) {}
-
-// Trim raises the lowest offset to keep: whole sealed segments below it may be
-// deleted by Reap once a checkpoint covers them. Owner.
-func (l *Log) Trim(offset uint64) {}
-
-// Reap takes the segments that may go out of the log: those below the trimmed
-// offset, those of an older purge generation and those without data, as far as
-// a checkpoint covers them and no pin holds them. The caller runs the
-// result's Do, on any goroutine. Nil when there is nothing to do. Owner.
-func (l *Log) Reap() *Removal { return nil }
-
-// Removal deletes files that left the log.
-type Removal struct{}
-
-// Do deletes the files, oldest first.
-func (r *Removal) Do() error { return errTodo }
-
-// Pin keeps all present segments from being deleted until the result is
-// called.
-func (l *Log) Pin() (unpin func()) { return nil }
-
-// Sync makes everything durable that was written before the call. An error is
-// ErrSyncFailed and final.
-func (l *Log) Sync() error { return errTodo }
-
-// Err is the error that made the log unusable, nil when it is fine.
-func (l *Log) Err() error { return nil }
-
-// Entries returns the entries lo..hi-1, at least one and else no more than
-// maxBytes of data. Their Data is what was placed and must not be changed.
-// Damage is a *DamageError. Owner.
-func (l *Log) Entries(lo, hi uint64, maxBytes int) ([]Entry, error) { return nil, errTodo }
-
-// Write is a part of the log that has its place but is not yet written.
-type Write struct{}
-
-// First and Last are the indexes of the entries of the write.
-func (w *Write) First() uint64 { return 0 }
-
-// Last is the index of the last entry of the write.
-func (w *Write) Last() uint64 { return 0 }
-
-// Bytes is the number of bytes that Do writes.
-func (w *Write) Bytes() int64 { return 0 }
-
-// Do cuts and writes the files. After an error the write may be done again or
-// undone with Log.Undo; later writes of the log are refused until then.
-func (w *Write) Do() error { return errTodo }
-
-// Sync makes this and all earlier writes of the log durable.
-func (w *Write) Sync() error { return errTodo }
-
-// Err is the outcome of the last Do, Sync or Flush.
-func (w *Write) Err() error { return errTodo }
-
-// Release gives the write's memory back for reuse. The write must not be used
-// afterwards.
-func (w *Write) Release() {}
-
-// Flush is one flush round: it does all writes, in order, then flushes every
-// file that they touched once, at most parallel files at a time. Each write's
-// outcome is its Err; the result is the first of them.
-func Flush(ws []*Write, parallel int) error { return errTodo }
-
-// Read fills dst with the messages from offset from on: at most maxCount
-// messages and about maxBytes bytes (at least one message), none at or behind
-// limit. Reading below FirstOffset starts there. Nothing to read is an empty
-// result, not an error. Damage is a *DamageError. dst must be released before
-// its next use.
-func (l *Log) Read(dst *ReadBuffer, from uint64, maxCount uint32, maxBytes int, limit uint64) error {
-	return errTodo
+func (l *Log) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	segs := l.segs
+	var freed int64
+	for i := range l.items {
+		freed += l.items[i].cost()
+	}
+	l.items = nil
+	fatal := l.fatal
+	l.mu.Unlock()
+	l.o.Cache.used.Add(-freed)
+	var err error
+	if fatal == nil {
+		err = l.saveIndex(l.active())
+	}
+	for _, s := range segs {
+		l.mu.Lock()
+		hd := s.pin
+		s.pin = nil
+		l.mu.Unlock()
+		if hd != nil {
+			l.o.Handles.release(hd)
+		}
+		l.o.Handles.drop(s)
+	}
+	return err
 }
-
-// OffsetAtTime returns the offset of the first message of the first batch
-// whose base timestamp is at least ts, and false when there is none.
-func (l *Log) OffsetAtTime(ts uint64) (uint64, bool, error) { return 0, false, errTodo }
-
-// ReadBuffer is the result of Read, to be reused: records as a consumer sees
-// them, in pieces of memory for one vectored write.
-type ReadBuffer struct {
-	// First and Last are the offsets of the first and the last message.
-	First, Last uint64
-	// Count is the number of messages, 0 when there were none.
-	Count uint32
-	// Bytes is the length of all records.
-	Bytes int
-}
-
-// Records returns the records' bytes. They are valid until Release, and must
-// not be changed.
-func (b *ReadBuffer) Records() [][]byte { return nil }
-
-// Release gives the memory back. The buffer is empty then and may be used
-// again.
-func (b *ReadBuffer) Release() {}
-
-// Cache is the tail cache: the newest entries of many logs in memory.
-type Cache struct{}
-
-// NewCache returns a cache with a limit in bytes. Entries that are not yet
-// written and applied stay even above it.
-func NewCache(limit int64) *Cache { return &Cache{} }
-
-// CacheStats are counters of a cache.
-type CacheStats struct {
-	// Bytes is the memory in use, Limit the limit.
-	Bytes, Limit int64
-	// Hits and Misses count reads served from memory and from a file;
-	// EntryMisses counts reads of the owner (Entries) that went to a file.
-	Hits, Misses, EntryMisses uint64
-}
-
-// Stats returns the counters.
-func (c *Cache) Stats() CacheStats { return CacheStats{} }
-
-// Handles holds open segment files and the sparse indexes of sealed segments,
-// both up to a limit, and closes the least recently used ones.
-type Handles struct{}
-
-// NewHandles returns an empty set. A file that has unflushed bytes stays open
-// even above the limit, so that no write error is lost.
-func NewHandles(maxFiles int, indexBytes int64) *Handles { return &Handles{} }
-
-// Close closes all files that are not in use.
-func (h *Handles) Close() error { return errTodo }
