@@ -86,7 +86,7 @@ def make_message(index, rng):
     headers = None
     if index % 3 == 0:
         headers = {
-            HeaderKey.String("index"): HeaderValue.Uint64(index),
+            HeaderKey.String("index"): HeaderValue.UnsignedInt64(index),
             HeaderKey.String("kind"): HeaderValue.String(f"kind-{index % 10}"),
             HeaderKey.String("raw"): HeaderValue.Raw(payload[:16]),
         }
@@ -193,7 +193,7 @@ async def walk_offsets(client):
     )
     for partitioning in (0, Partitioning.partition_id(0)):
         reply = await client.send_messages("orders", "events", partitioning, [SendMessage("x")] * 5)
-        expect(len(reply.confirmations) == 1, f"confirmed: {reply.confirmations}")
+        expect(len(reply.confirmations) == 1, f"confirmed with base offset {reply.confirmations[0].base_offset}")
     await client.send_binary_request(STORE_CONSUMER_OFFSET, key + struct.pack("<QB", 3, 1))
     stored = await client.send_binary_request(GET_CONSUMER_OFFSET, key)
     expect(struct.unpack("<IQQ", stored) == (0, 9, 3), "stored offset")
@@ -232,7 +232,7 @@ async def walk_polls(client):
         (Partitioning.messages_key("order-1"), "by key"),
     ):
         reply = await client.send_messages("orders", "events", partitioning, [SendMessage(b"y")])
-        expect(reply.confirmations[0].partition_id < 4, f"{text}: {reply.confirmations}")
+        expect(reply.confirmations[0].partition_id < 4, f"send {text}")
 
 
 async def walk_bulk(client, total):
@@ -287,7 +287,7 @@ def header_items(index, payload):
     if index % 3 != 0:
         return None
     headers = {
-        HeaderKey.String("index"): HeaderValue.Uint64(index),
+        HeaderKey.String("index"): HeaderValue.UnsignedInt64(index),
         HeaderKey.String("kind"): HeaderValue.String(f"kind-{index % 10}"),
         HeaderKey.String("raw"): HeaderValue.Raw(payload[:16]),
     }
