@@ -65,7 +65,12 @@ const patience = 10 * time.Second
 
 func dial(t testing.TB, s *Server) *raw {
 	t.Helper()
-	nc, err := net.Dial("tcp", s.Addr().String())
+	return dialAt(t, s.Addr())
+}
+
+func dialAt(t testing.TB, addr net.Addr) *raw {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +82,13 @@ func dial(t testing.TB, s *Server) *raw {
 func login(t testing.TB, s *Server) *raw {
 	t.Helper()
 	r := dial(t, s)
+	r.login("iggy", "iggy")
+	return r
+}
+
+func loginAt(t testing.TB, addr net.Addr) *raw {
+	t.Helper()
+	r := dialAt(t, addr)
 	r.login("iggy", "iggy")
 	return r
 }

@@ -174,8 +174,9 @@ func (s *Server) open(ctx context.Context, o options) error {
 	if _, err := vfs.MakeDirs(s.fs, dir); err != nil {
 		return fmt.Errorf("make %s: %w", dir, err)
 	}
+	// Flushed before it is acknowledged: a topic whose messages outlive a power cut must outlive it itself.
 	s.metadata, err = s.host.StartGroup(ctx, replica.GroupConfig{
-		ID: replica.MetadataGroup, Dir: dir, Voters: []uint64{1}, Preferred: true, Machine: s.machine,
+		ID: replica.MetadataGroup, Dir: dir, Voters: []uint64{1}, Persisted: true, Preferred: true, Machine: s.machine,
 	})
 	if err != nil {
 		return fmt.Errorf("recover metadata in %s: %w", dir, err)
