@@ -44,6 +44,9 @@ type Config struct {
 	MaxShardBytes int64
 	// MaxShardRequests bounds their number. 0 = 65536.
 	MaxShardRequests int
+	// MaxUncommittedBytes is raft's bound of a leader's entries that are not committed, above which it refuses proposals;
+	// with MaxGroupBytes below it, only entries that nobody waits for any more can reach it. 0 = 64 MiB.
+	MaxUncommittedBytes int64
 	// MaxPeerBytes bounds the messages of other nodes that wait in a shard's inbox; more are dropped, which raft allows.
 	// 0 = 64 MiB.
 	MaxPeerBytes int64
@@ -87,6 +90,7 @@ func (c *Config) setDefaults() error {
 	setDefault(&c.MaxGroupBytes, 32<<20)
 	setDefault(&c.MaxShardBytes, 256<<20)
 	setDefault(&c.MaxShardRequests, 1<<16)
+	setDefault(&c.MaxUncommittedBytes, 64<<20)
 	setDefault(&c.MaxPeerBytes, 64<<20)
 	setDefault(&c.CheckpointBytes, 64<<20)
 	if c.Rand == nil {

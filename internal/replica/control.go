@@ -15,7 +15,8 @@ type joinControl struct{ g *Group }
 func (c *joinControl) run(s *shard) {
 	g := c.g
 	if s.closing != nil {
-		return // Close takes it from the host's table
+		g.leave() // Close takes it from the host's table
+		return
 	}
 	s.list(g)
 	g.flushedAt = s.lastTick

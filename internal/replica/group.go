@@ -83,6 +83,8 @@ type Group struct {
 	appended   uint64 // Appended at the last checkpoint
 	flushed    uint64 // Appended at the last background flush
 	flushedAt  time.Duration
+	news       bool // entries other than a term's first were applied since the last checkpoint
+	unflushed  bool // and since the last background flush
 
 	transfer  transfer
 	reads     []*readWait

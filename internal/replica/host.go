@@ -19,12 +19,14 @@ const (
 	maxSizePerMsg    = 1 << 20
 	maxInflightMsgs  = 256
 	maxInflightBytes = 64 << 20
-	maxUncommitted   = 64 << 20
 	maxApplyBytes    = 4 << 20
 )
 
 // closeParallel is how many groups are checkpointed at a time by Close.
 const closeParallel = 16
+
+// maxTermsReplayed is how many entries without content may stand behind the checkpoint of an orderly stop.
+const maxTermsReplayed = 64
 
 // Host is the replica side of one node.
 type Host struct {
@@ -221,7 +223,7 @@ func (h *Host) recover(cfg GroupConfig) (g *Group, err error) {
 		AsyncStorageWrites:        true,
 		MaxSizePerMsg:             maxSizePerMsg,
 		MaxCommittedSizePerReady:  maxApplyBytes,
-		MaxUncommittedEntriesSize: maxUncommitted,
+		MaxUncommittedEntriesSize: uint64(h.cfg.MaxUncommittedBytes),
 		MaxInflightMsgs:           maxInflightMsgs,
 		MaxInflightBytes:          maxInflightBytes,
 		CheckQuorum:               true,
@@ -331,12 +333,13 @@ func (g *Group) end() (err error) {
 	if g.fenced.Load() != nil {
 		return nil
 	}
-	if g.log.Appended() != g.flushed || g.applied.Load() != g.checkpoint {
+	if g.log.Appended() != g.flushed {
 		if err := g.log.Sync(); err != nil {
 			return err
 		}
 	}
-	if index := g.applied.Load(); index != g.checkpoint {
+	// A few entries that only began a term are replayed faster than a checkpoint is written.
+	if index := g.applied.Load(); index != g.checkpoint && (g.news || index-g.checkpoint > maxTermsReplayed) {
 		state, err := g.checkpointState()
 		if err != nil {
 			return err

@@ -58,6 +58,9 @@ func (b *inbox) submit(ctx context.Context, g *Group, r Request) error {
 		b.mu.Lock()
 		if b.stopped || g.closed {
 			b.mu.Unlock()
+			if err := g.Err(); err != nil {
+				return err
+			}
 			return ErrStopped
 		}
 		if (g.pending == 0 || g.pending+size <= b.maxGroup) &&

@@ -73,6 +73,7 @@ func (c *keeperDone) run(s *shard) {
 		// Nothing is lost: the log is longer than it could be, and it is tried again with the next occasion.
 		s.log.Warn("housekeeping of a group failed", "group", g.cfg.ID, "error", c.err)
 		g.confDirty = g.confDirty || t.state != nil
+		g.news, g.unflushed = true, true
 	default:
 		if t.flush {
 			g.flushed = t.appended
@@ -100,7 +101,7 @@ func (g *Group) keep(force bool) {
 		g.fence(err)
 		return
 	}
-	g.confDirty = false
+	g.confDirty, g.news, g.unflushed = false, false, false
 	g.appended, g.sealed = appended, sealed
 	g.toKeeper(keeperTask{g: g, index: applied, state: state, flush: true, appended: appended})
 }
@@ -138,8 +139,8 @@ func (g *Group) housekeep(idle bool) {
 		return
 	}
 	now := g.shard.lastTick
-	if appended := g.log.Appended(); appended != g.flushed && (idle || now-g.flushedAt >= flushEvery) {
-		g.flushedAt = now
+	if appended := g.log.Appended(); g.unflushed && appended != g.flushed && (idle || now-g.flushedAt >= flushEvery) {
+		g.flushedAt, g.unflushed = now, false
 		g.toKeeper(keeperTask{g: g, flush: true, appended: appended})
 	}
 }

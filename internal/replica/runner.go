@@ -223,7 +223,6 @@ func (g *Group) collect() {
 		}
 		if !raft.IsEmptyHardState(rd.HardState) {
 			g.term.Store(rd.HardState.GetTerm())
-			g.log.Committed(min(rd.HardState.GetCommit(), g.log.LastIndex()))
 		}
 		if rd.SoftState != nil {
 			g.state = rd.SoftState.RaftState
@@ -319,6 +318,9 @@ func (g *Group) failWaiters(err error) {
 func (g *Group) apply(m *raftpb.Message) {
 	for _, e := range m.Entries {
 		w, local := g.waiterOf(e.GetIndex(), e.GetTerm())
+		if len(e.Data) > 0 {
+			g.news, g.unflushed = true, true
+		}
 		switch {
 		case e.GetType() != raftpb.EntryNormal:
 			g.applyConf(e)
@@ -445,6 +447,7 @@ func (g *Group) fence(cause error) {
 	g.full.Store(false)
 	g.stalled = false
 	g.drop(ErrOutcomeUnknown)
+	g.shard.inbox.closeGroup(g)
 	g.shard.touch(g) // to refuse what arrived
 	g.tell()
 }

@@ -44,7 +44,7 @@ func (g *Group) storeNext() {
 	var w *segment.Write
 	if g.jobs.len() == 0 && !needVote && !flush {
 		var err error
-		if w, err = g.place(m.Entries); err != nil {
+		if w, err = g.place(m); err != nil {
 			g.fence(err)
 			return
 		}
@@ -77,7 +77,7 @@ func (g *Group) pump() {
 			return
 		}
 		if len(j.m.Entries) > 0 && j.write == nil {
-			w, err := g.place(j.m.Entries)
+			w, err := g.place(j.m)
 			if err != nil {
 				g.fence(err)
 				return
@@ -156,9 +156,10 @@ func (g *Group) completeFinished() {
 	g.complete(j)
 }
 
-// place gives the entries their place in the log.
-func (g *Group) place(es []*raftpb.Entry) (*segment.Write, error) {
-	s := g.shard
+// place gives the entries their place in the log. Only then the log may hear of the commit index that came with them: it
+// can be about entries that they replace.
+func (g *Group) place(m *raftpb.Message) (*segment.Write, error) {
+	s, es := g.shard, m.Entries
 	s.placing = s.placing[:0]
 	for _, e := range es {
 		s.placing = append(s.placing, toLog(e))
@@ -170,6 +171,9 @@ func (g *Group) place(es []*raftpb.Entry) (*segment.Write, error) {
 	}
 	g.store.appended(es)
 	g.last.Store(w.Last())
+	if m.Commit != nil {
+		g.log.Committed(min(m.GetCommit(), w.Last()))
+	}
 	return w, nil
 }
 
