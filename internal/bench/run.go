@@ -20,6 +20,8 @@ type Target struct {
 	Options client.Options // how to connect
 	PID     int            // of the server's process on this machine, 0 = elsewhere
 	Data    string         // its data directory, "" = elsewhere
+	// Restart restarts the process on the same data, for runs that must find nothing in its memory; nil = cannot.
+	Restart func(context.Context) (Target, error)
 }
 
 // Run does one run. Progress lines go to progress (nil = none). When ctx ends the run stops early and what was measured
@@ -113,7 +115,21 @@ func (r *runner) prepare(ctx context.Context, admin *client.Client) error {
 	if p.Kind != Consume {
 		return nil
 	}
-	return r.fill(ctx)
+	if err := r.fill(ctx); err != nil || !p.Cold {
+		return err
+	}
+	if r.target.Data == "" {
+		return errors.New("the files of a server elsewhere cannot be dropped from its page cache: leave out --cold")
+	}
+	if r.target.Restart != nil {
+		// A server also keeps recent batches in its own memory.
+		t, err := r.target.Restart(ctx)
+		if err != nil {
+			return fmt.Errorf("restart the server for a cold read: %w", err)
+		}
+		r.target = t
+	}
+	return dropCaches(r.target.Data)
 }
 
 // fill puts the messages of a consume run into the topic, evenly, and remembers where each partition ends.

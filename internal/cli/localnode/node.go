@@ -72,9 +72,8 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		n.args = append(n.args, cfg.Command...)
 		n.args = append(n.args, "--data", n.Data(), "--address", cfg.Address, "--ready-file", n.path(".ready"))
 	} else {
-		text := fmt.Sprintf("# Written by \"whippet up\" at each start.\n%s\n[tcp]\naddress = %q\n", cfg.Settings, cfg.Address)
-		if err := os.WriteFile(n.path(".toml"), []byte(text), 0o600); err != nil {
-			return nil, fmt.Errorf("start a node: %w", err)
+		if err := n.configure(cfg.Address); err != nil {
+			return nil, err
 		}
 		n.args = []string{
 			"server", "--config", n.path(".toml"), "--data", n.Data(), "--with-default-root-credentials",
@@ -87,7 +86,22 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err := n.await(ctx); err != nil {
 		return nil, err
 	}
+	if len(cfg.Command) == 0 && n.addr != cfg.Address {
+		// A free port was taken: a restart must come back on the same one.
+		if err := n.configure(n.addr); err != nil {
+			return nil, errors.Join(err, n.Stop())
+		}
+	}
 	return n, nil
+}
+
+// configure writes the configuration file.
+func (n *Node) configure(address string) error {
+	text := fmt.Sprintf("# Written at each start by the program that started this node.\n%s\n[tcp]\naddress = %q\n", n.cfg.Settings, address)
+	if err := os.WriteFile(n.path(".toml"), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("start a node: %w", err)
+	}
+	return nil
 }
 
 func (n *Node) spawn() error {
