@@ -52,9 +52,8 @@ func parse(payload []byte) (message, error) {
 // confirmed is what a producer was told of a message.
 type confirmed struct {
 	message
-	offset    uint64
-	known     bool // the confirmation had an offset
-	duplicate bool // a replay was absorbed
+	offset uint64
+	known  bool // the confirmation had an offset
 }
 
 // history is everything the clients of one topic saw.

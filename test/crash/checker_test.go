@@ -31,7 +31,7 @@ func TestCheckerFindsViolations(t *testing.T) {
 		log := []message{m(1, 1), m(2, 1), m(1, 2), m(1, 3), m(2, 2)}
 		h := &history{
 			confirmed: []confirmed{
-				{m(1, 1), 0, true, false}, {m(2, 1), 1, true, false}, {m(1, 2), 2, true, true}, {m(2, 2), 0, false, true},
+				{m(1, 1), 0, true}, {m(2, 1), 1, true}, {m(1, 2), 2, true}, {m(2, 2), 0, false},
 			},
 			unknown: []message{m(1, 3), m(1, 9)}, // one of them is there
 			seen:    []map[uint64]message{{0: m(1, 1), 3: m(1, 3)}},

@@ -81,10 +81,9 @@ func (n *node) connection() string {
 	return fmt.Sprintf("iggy://%s:%s@%s", user, password, n.address)
 }
 
-// start runs the node and returns when it answers, with the time that took.
-func (n *node) start() time.Duration {
+// launch runs the node without waiting for it.
+func (n *node) launch() {
 	n.t.Helper()
-	began := time.Now()
 	n.command = exec.Command(n.binary, "server", "--data", filepath.Join(n.dir, "data"))
 	n.command.Dir = n.dir // no configuration file of the caller's
 	n.command.Env = append(os.Environ(), "IGGY_TCP_ADDRESS="+n.address, "IGGY_ROOT_USERNAME="+user, "IGGY_ROOT_PASSWORD="+password)
@@ -94,6 +93,13 @@ func (n *node) start() time.Duration {
 	}
 	n.exited = make(chan error, 1)
 	go func(c *exec.Cmd, exited chan error) { exited <- c.Wait() }(n.command, n.exited)
+}
+
+// start runs the node and returns when it answers, with the time that took.
+func (n *node) start() time.Duration {
+	n.t.Helper()
+	began := time.Now()
+	n.launch()
 	ctx, cancel := context.WithTimeout(n.t.Context(), 30*time.Second)
 	defer cancel()
 	c, err := client.Connect(ctx, n.connection())
