@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/whippetmq/whippet/internal/replica"
 	"github.com/whippetmq/whippet/internal/segment"
@@ -93,6 +94,26 @@ func testStamp(t *testing.T, verify bool) {
 	}
 	if fmt.Sprint(calls) != "[copied done]" || s.Batch != nil {
 		t.Errorf("calls %v, batch kept: %v", calls, s.Batch != nil)
+	}
+}
+
+// The golden vector of messages §1.4: partition 3, base offset 100, base timestamp 2 000 000.
+func TestStampGoldenVector(t *testing.T) {
+	r := newRig(t, Config{})
+	r.clock.Jump(-time.Duration(rigStart-2_000_000) * time.Microsecond)
+	r.send(client(1), 0, 100)
+	b := unhex(t, "0000000000000000 0000000000000000 0000000000000000 40420f0000000000 7701000000000000 19e3cad3ff4243cb 02000000")
+	b = append(b, make([]byte, 204)...)
+	b = append(b, unhex(t, "8e5ca59edbbdbfb9 01000000000000000000000000000000 00000000 00000000 00000000 05000000 0000000000000000 68656c6c6f"+
+		"9d7bb8be8cb4ec97 02000000000000000000000000000000 01000000 05000000 0c000000 06000000 0000000000000000 776f726c6421"+
+		"02 01000000 6b 02 01000000 76")...)
+	s := &Send{Client: wire.U128{Lo: 1}, Request: 1, Batch: b}
+	if err := s.Verify(); err != nil {
+		t.Fatal(err)
+	}
+	data := r.p.Admit(s)
+	if got := binary.LittleEndian.Uint64(data[40:]); got != 0xa80a08ab46e22428 || s.BaseOffset != 100 || s.Timestamp != 2_000_000 {
+		t.Errorf("checksum %#x at %d, time %d", got, s.BaseOffset, s.Timestamp)
 	}
 }
 
