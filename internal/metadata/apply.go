@@ -64,6 +64,8 @@ func (m *Machine) apply(index uint64, h *header, body operation) Result {
 		return m.finish(c, bootstrap(c, body))
 	case *NodeStart:
 		return m.finish(c, nodeStarted(c, body))
+	case *SetPreferred:
+		return m.finish(c, c.setPreferred(body, &m.preferred))
 	case *register:
 		return m.register(c, body)
 	}

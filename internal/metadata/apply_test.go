@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -203,7 +204,7 @@ func TestReplies(t *testing.T) {
 		t.Errorf("operation %v, payload %x", res.ReplyOperation, res.Payload)
 	}
 	_, got := r.m.Catalog().Topic(wire.ID(0), wire.ID(0))
-	if len(got.Partitions) != 5 || got.Partitions[4] != (Partition{ID: 4, CreatedAt: r.now, Created: r.index, Preferred: 3}) {
+	if len(got.Partitions) != 5 || !reflect.DeepEqual(got.Partitions[4], Partition{ID: 4, CreatedAt: r.now, Created: r.index, Preferred: 3, Members: []uint8{3}}) {
 		t.Errorf("partitions %+v", got.Partitions)
 	}
 	if got.Partitions[4].Group() != replica.PartitionGroup(r.index, 4) {

@@ -50,7 +50,7 @@ func (c *change) createTopic(o *createTopic, preferred *[256]uint32) wire.ErrorC
 	t := &Topic{Stream: s.ID, ID: s.topics.free(), Name: o.name, CreatedAt: c.time, Created: c.index,
 		Config: wire.TopicOptionsOf(o.options.explicit, o.options.derived), Explicit: o.options.explicit, Derived: o.options.derived,
 		groupNames: newIndex[Group](c.catalog.streamNames.seed)}
-	t.Partitions = place(nil, o.partitions, o.candidates, preferred, c.index, c.time)
+	t.Partitions = place(nil, o.partitions, o.candidates, o.members, preferred, c.index, c.time)
 	c.putStream(s.with(t))
 	c.catalog.topicCount++
 	c.catalog.partitionCount += len(t.Partitions)
@@ -126,7 +126,7 @@ func (c *change) createPartitions(o *createPartitions, preferred *[256]uint32) w
 		return wire.ErrPartitionIdSpaceExhausted
 	}
 	next := *t
-	next.Partitions = place(t.Partitions, o.count, o.candidates, preferred, c.index, c.time)
+	next.Partitions = place(t.Partitions, o.count, o.candidates, o.members, preferred, c.index, c.time)
 	c.putStream(s.with(&next))
 	c.catalog.partitionCount += int(o.count)
 	return 0
@@ -166,6 +166,25 @@ func (c *change) truncatePartition(o *truncatePartition) wire.ErrorCode {
 	next := *t
 	next.Partitions = slices.Clone(t.Partitions)
 	next.Partitions[o.partition].Frontier = o.offset
+	c.putStream(s.with(&next))
+	return 0
+}
+
+// setPreferred is refused for a partition that is gone or was made anew meanwhile, and for a node that does not hold it.
+func (c *change) setPreferred(o *SetPreferred, preferred *[256]uint32) wire.ErrorCode {
+	p, ok := c.catalog.Partition(o.Stream, o.Topic, o.Partition)
+	switch {
+	case !ok, p.Created != o.Created, !slices.Contains(p.Members, o.Replica):
+		return wire.ErrResourceNotFound
+	case p.Preferred == o.Replica:
+		return 0
+	}
+	s := c.catalog.StreamByID(o.Stream)
+	next := *s.TopicByID(o.Topic)
+	next.Partitions = slices.Clone(next.Partitions)
+	next.Partitions[o.Partition].Preferred = o.Replica
+	preferred[p.Preferred]--
+	preferred[o.Replica]++
 	c.putStream(s.with(&next))
 	return 0
 }

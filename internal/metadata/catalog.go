@@ -272,6 +272,8 @@ type Partition struct {
 	Frontier uint64
 	// Preferred is the replica id of the preferred primary (decisions 6).
 	Preferred uint8
+	// Members are the replica ids of the nodes that hold the partition, lowest first. The list is shared.
+	Members []uint8
 }
 
 // Group is the id of the partition's group of replicas. No other partition ever has it, nor had.

@@ -15,6 +15,8 @@ const (
 	OpBootstrap wire.Operation = 192
 	// OpNodeStarted records a start of a node; body: [NodeStart.Append].
 	OpNodeStarted wire.Operation = 193
+	// OpSetPreferred changes the preferred primary of a partition; body: [SetPreferred.Append].
+	OpSetPreferred wire.Operation = 194
 )
 
 // LogoutAtDisconnect is the request number under which a server logs out the session of a connection that closed (framing §4.7).
@@ -115,7 +117,7 @@ type Secret struct {
 // credentials were checked before, User is the user they belong to and Secret.Revision their revision.
 type Command struct {
 	// Client, Session and Request are the identity as bound to the connection. Client is zero for commands of the server itself
-	// ([OpBootstrap], [OpNodeStarted]), which are not remembered.
+	// ([OpBootstrap], [OpNodeStarted], [OpSetPreferred]), which are not remembered.
 	Client  wire.U128
 	Session uint64
 	Request uint64

@@ -73,7 +73,7 @@ func (h *header) decode(r *reader) {
 }
 
 // serverOperation tells the operations of no client.
-func serverOperation(op wire.Operation) bool { return op >= OpBootstrap && op <= OpNodeStarted }
+func serverOperation(op wire.Operation) bool { return op >= OpBootstrap && op <= OpSetPreferred }
 
 // operation is the body of an entry.
 type operation interface {
@@ -88,6 +88,8 @@ func newOperation(op wire.Operation) operation {
 		return new(Bootstrap)
 	case OpNodeStarted:
 		return new(NodeStart)
+	case OpSetPreferred:
+		return new(SetPreferred)
 	case wire.OpRegister:
 		return new(register)
 	case wire.OpLogout:
@@ -200,6 +202,34 @@ func (n *NodeStart) decode(r *reader) {
 	n.Counter = r.u64()
 }
 
+// SetPreferred is the body of [OpSetPreferred]: from now on another of its members is the preferred primary of a partition (decisions 6).
+type SetPreferred struct {
+	// Stream, Topic and Partition name the partition.
+	Stream, Topic, Partition uint32
+	// Created is the log index of its creation: a later partition of the same name is another one.
+	Created uint64
+	// Replica is the replica id of the new preferred primary.
+	Replica uint8
+}
+
+// Append encodes the body of the command.
+func (p *SetPreferred) Append(dst []byte) []byte { return p.append(dst) }
+
+func (p *SetPreferred) append(dst []byte) []byte {
+	dst = le.AppendUint32(dst, p.Stream)
+	dst = le.AppendUint32(dst, p.Topic)
+	dst = le.AppendUint32(dst, p.Partition)
+	return append(le.AppendUint64(dst, p.Created), p.Replica)
+}
+
+func (p *SetPreferred) decode(r *reader) {
+	p.Stream = r.u32()
+	p.Topic = r.u32()
+	p.Partition = r.u32()
+	p.Created = r.u64()
+	p.Replica = r.u8()
+}
+
 type register struct {
 	revision uint64 // of the credentials that were checked
 	limit    uint32 // of the client table, as the proposer is configured
@@ -275,13 +305,14 @@ type createTopic struct {
 	partitions uint32
 	options    topicOptions
 	candidates []uint8 // replica ids to choose preferred primaries from
+	members    []uint8 // replica ids of the nodes that hold the partitions
 }
 
 func (o *createTopic) append(dst []byte) []byte {
 	dst = appendText(appendIdent(dst, o.stream), o.name)
 	dst = le.AppendUint32(dst, o.partitions)
 	dst = o.options.append(dst)
-	return appendBytes(dst, o.candidates)
+	return appendBytes(appendBytes(dst, o.candidates), o.members)
 }
 
 func (o *createTopic) decode(r *reader) {
@@ -289,7 +320,8 @@ func (o *createTopic) decode(r *reader) {
 	o.name = r.name()
 	o.partitions = r.partitions(0)
 	o.options.decode(r)
-	o.candidates = r.candidates()
+	o.candidates = r.replicas("candidates")
+	o.members = r.replicas("members")
 }
 
 type updateTopic struct {
@@ -312,17 +344,19 @@ type createPartitions struct {
 	topicTarget
 	count      uint32
 	candidates []uint8
+	members    []uint8
 }
 
 func (o *createPartitions) append(dst []byte) []byte {
 	dst = le.AppendUint32(o.topicTarget.append(dst), o.count)
-	return appendBytes(dst, o.candidates)
+	return appendBytes(appendBytes(dst, o.candidates), o.members)
 }
 
 func (o *createPartitions) decode(r *reader) {
 	o.topicTarget.decode(r)
 	o.count = r.partitions(1)
-	o.candidates = r.candidates()
+	o.candidates = r.replicas("candidates")
+	o.members = r.replicas("members")
 }
 
 type deletePartitions struct {
@@ -494,15 +528,15 @@ func (r *reader) partitions(low uint32) uint32 {
 	return n
 }
 
-// candidates reads a list of replica ids, lowest first and none twice; it is never empty.
-func (r *reader) candidates() []uint8 {
+// replicas reads a list of replica ids, lowest first and none twice; it is never empty.
+func (r *reader) replicas(what string) []uint8 {
 	ids := r.bytes()
 	if r.ok() && len(ids) == 0 {
-		r.fail("no candidates")
+		r.fail("no %s", what)
 	}
 	for i := 1; i < len(ids); i++ {
 		if ids[i] <= ids[i-1] {
-			r.fail("candidates out of order")
+			r.fail("%s out of order", what)
 			return nil
 		}
 	}

@@ -56,9 +56,9 @@ func FuzzRequest(f *testing.F) {
 			if o, err := decode(operation, body, wire.DefaultTopicOptions()); err == nil && o != nil {
 				switch o := o.(type) {
 				case *createTopic:
-					o.candidates = []uint8{0}
+					o.candidates, o.members = []uint8{0}, []uint8{0}
 				case *createPartitions:
-					o.candidates = []uint8{0}
+					o.candidates, o.members = []uint8{0}, []uint8{0}
 				case *createToken:
 					o.hash = "h"
 				}

@@ -155,7 +155,7 @@ func TestServerOperations(t *testing.T) {
 		t.Errorf("nodes %+v", n)
 	}
 	check(t, r.do(&Command{Operation: OpNodeStarted, Client: wire.U128{Lo: 1}, Body: (&NodeStart{}).Append(nil)}), "status 3")
-	for _, op := range []wire.Operation{64, 65, 66, 67, 68, 69, 127, OpBootstrap, OpNodeStarted} {
+	for _, op := range []wire.Operation{64, 65, 66, 67, 68, 69, 127, OpBootstrap, OpNodeStarted, OpSetPreferred} {
 		check(t, Result{Err: Validate(op, nil)}, "evicted 4")
 	}
 	for _, op := range []wire.Operation{0, 2, 160, 161, 163, 200, 255} {

@@ -30,7 +30,7 @@ const (
 type Config struct {
 	// Replica is this node's replica id.
 	Replica uint8
-	// Nodes are the replica ids of all nodes that may hold primaries; empty = this node only.
+	// Nodes are the replica ids of all nodes: new partitions are held by each of them; empty = this node only.
 	Nodes []uint8
 	// Placement of the primaries of new partitions.
 	Placement Placement
@@ -47,7 +47,8 @@ type Config struct {
 // runs the group; Catalog, Session, SessionCount, Sessions, Applied and Subscribe may be called from any.
 type Machine struct {
 	cfg        Config
-	candidates []uint8 // what a proposal of this node names
+	candidates []uint8 // for the primaries of new partitions, as a proposal of this node names them
+	members    []uint8 // who holds new partitions, likewise
 	defaults   wire.TopicOptions
 
 	// Applied state. Changed by Apply and Restore only.
@@ -79,15 +80,21 @@ func New(cfg Config) *Machine {
 	if cfg.TokensMax <= 0 {
 		cfg.TokensMax = 100
 	}
-	candidates := slices.Clone(cfg.Nodes)
-	if len(candidates) == 0 || cfg.Placement == LeaderPlacement {
+	members := slices.Clone(cfg.Nodes)
+	if len(members) == 0 {
+		members = []uint8{cfg.Replica}
+	}
+	slices.Sort(members)
+	members = slices.Compact(members)
+	candidates := members
+	if cfg.Placement == LeaderPlacement {
 		candidates = []uint8{cfg.Replica}
 	}
-	slices.Sort(candidates)
 	m := &Machine{
 		cfg:        cfg,
 		defaults:   wire.DefaultTopicOptions(),
-		candidates: slices.Compact(candidates),
+		candidates: candidates,
+		members:    members,
 		sessions:   newSessions(),
 		inFlight:   make(map[wire.U128]struct{}),
 	}

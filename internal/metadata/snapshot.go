@@ -1,6 +1,8 @@
 package metadata
 
 import (
+	"slices"
+
 	"github.com/whippetmq/whippet/internal/segment"
 	"github.com/whippetmq/whippet/wire"
 )
@@ -16,7 +18,7 @@ import (
 //	streams: id u32, name, created at u64, created u64, topics              by id
 //	  topic: id u32, name, created at u64, created u64, explicit and derived options, purged u64, next group u32,
 //	         partitions, groups                                             by id
-//	    partition: created at u64, created u64, frontier u64, preferred u8  the id is the position
+//	    partition: created at u64, created u64, frontier u64, preferred u8, members    the id is the position
 //	    group: id u32, name, generation u64, members                        by id
 //	      member slot: flag; client 16, partitions u32 each, revocations (partition u32, target u32, created u64)
 //	sessions: client 16, user u32, number u64, watermark u64, node u8, latest u64, replies    oldest latest reply first
@@ -112,7 +114,7 @@ func appendTopic(dst []byte, t *Topic) []byte {
 		dst = le.AppendUint64(dst, p.CreatedAt)
 		dst = le.AppendUint64(dst, p.Created)
 		dst = le.AppendUint64(dst, p.Frontier)
-		dst = append(dst, p.Preferred)
+		dst = appendBytes(append(dst, p.Preferred), p.Members)
 	}
 	dst = le.AppendUint32(dst, uint32(len(t.groups)))
 	for _, g := range t.groups {
@@ -293,7 +295,7 @@ func (d *restored) topic(r *reader, stream uint32) *Topic {
 	t.Config = wire.TopicOptionsOf(t.Explicit, t.Derived)
 	t.Purged = d.entry(r, r.u64())
 	t.nextGroup = r.u32()
-	n := r.count(25)
+	n := r.count(30)
 	if n > maxPartitionsPerTopic {
 		r.fail("%d partitions", n)
 		return t
@@ -302,7 +304,10 @@ func (d *restored) topic(r *reader, stream uint32) *Topic {
 		t.Partitions = make([]Partition, n)
 	}
 	for i := range t.Partitions {
-		p := Partition{ID: uint32(i), CreatedAt: r.u64(), Created: d.entry(r, r.u64()), Frontier: r.u64(), Preferred: r.u8()}
+		p := Partition{ID: uint32(i), CreatedAt: r.u64(), Created: d.entry(r, r.u64()), Frontier: r.u64(), Preferred: r.u8(), Members: r.replicas("members")}
+		if i > 0 && slices.Equal(p.Members, t.Partitions[i-1].Members) {
+			p.Members = t.Partitions[i-1].Members // partitions made together share one list
+		}
 		t.Partitions[i] = p
 		d.preferred[p.Preferred]++
 	}

@@ -153,11 +153,11 @@ func TestCorruptEntries(t *testing.T) {
 		}()},
 		"too many partitions": {Index: 90, Data: func() []byte {
 			h := header2(wire.OpCreatePartitionsWithAssignments, c.id)
-			return appendEntry(&h, &createPartitions{count: 1001, candidates: []uint8{0}}, 0)
+			return appendEntry(&h, &createPartitions{count: 1001, candidates: []uint8{0}, members: []uint8{0}}, 0)
 		}()},
 		"candidates twice": {Index: 90, Data: func() []byte {
 			h := header2(wire.OpCreatePartitionsWithAssignments, c.id)
-			return appendEntry(&h, &createPartitions{count: 1, candidates: []uint8{1, 1}}, 0)
+			return appendEntry(&h, &createPartitions{count: 1, candidates: []uint8{1, 1}, members: []uint8{1}}, 0)
 		}()},
 		"name too long": {Index: 90, Data: func() []byte {
 			h := header2(wire.OpCreateStream, c.id)

@@ -158,7 +158,7 @@ func refuse(err error) error {
 // translate makes the body of the entry from a command that passed Validate.
 func (m *Machine) translate(cmd *Command) (operation, error) {
 	switch cmd.Operation {
-	case OpBootstrap, OpNodeStarted:
+	case OpBootstrap, OpNodeStarted, OpSetPreferred:
 		body := newOperation(cmd.Operation)
 		r := &reader{b: cmd.Body}
 		body.decode(r)
@@ -178,9 +178,9 @@ func (m *Machine) translate(cmd *Command) (operation, error) {
 	}
 	switch o := body.(type) {
 	case *createTopic:
-		o.candidates = m.candidates
+		o.candidates, o.members = m.candidates, m.members
 	case *createPartitions:
-		o.candidates = m.candidates
+		o.candidates, o.members = m.candidates, m.members
 	case *createUser:
 		o.hash = cmd.Secret.Hash
 	case *changePassword:
