@@ -100,7 +100,7 @@ type step struct {
 // everything is sent again from the oldest: ambiguous writes under their own
 // identity, the others under new numbers.
 //
-// Hence: the writes in flight are always a prefix of the list.
+// Hence, but while it drains: the writes in flight are a prefix of the list.
 type laneCore struct {
 	fences bool // sends: the server fences the connection after a refusal
 	window int  // in flight on a server with the fence; else one

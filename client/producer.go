@@ -12,6 +12,9 @@ import (
 	"github.com/whippetmq/whippet/wire"
 )
 
+// smallMessage is a size that needs no comparison with the server's limit.
+const smallMessage = 64 << 10
+
 // Defaults of [ProducerConfig].
 const (
 	DefaultBatchMessages    = 1000
@@ -71,6 +74,8 @@ type Producer struct {
 
 	idHi uint64
 	idLo atomic.Uint64
+
+	lastSize, lastCount atomic.Int64 // of the newest batch
 
 	info atomic.Pointer[topicInfo]
 	// parts are the partitions by id; replaced under mu when it grows.
@@ -193,8 +198,10 @@ type producerPartition struct {
 
 func (p *Producer) enqueue(ctx context.Context, m *Message, e entry) error {
 	size := int64(messageSize(m))
-	if max := p.c.maxBatch(); size > max {
-		return fmt.Errorf("message of %d bytes, at most %d: %w", size, max, ErrMessageTooLarge)
+	if size > smallMessage { // else it fits any server
+		if limit := p.c.maxBatch(); size > limit {
+			return fmt.Errorf("message of %d bytes, at most %d: %w", size, limit, ErrMessageTooLarge)
+		}
 	}
 	wm := wire.Message{ID: m.ID, OriginTimestamp: m.OriginTimestamp, Payload: m.Payload, Headers: m.Headers, HeadersBytes: m.HeadersBytes}
 	if err := wire.CheckMessage(&wm); err != nil {
@@ -258,10 +265,16 @@ func (p *Producer) route(ctx context.Context, m *Message) (*producerPartition, e
 		return p.serverChosen(info)
 	}
 	var id uint32
-	if isFixed {
+	switch t := p.cfg.Partitioner.(type) { // calls that are not dynamic keep m off the heap
+	case fixed:
 		id = uint32(f)
-	} else {
-		id = p.cfg.Partitioner.Partition(m, info.partitions)
+	case *byKey:
+		id = t.Partition(m, info.partitions)
+	case *balanced:
+		id = t.Partition(m, info.partitions)
+	default:
+		own := *m
+		id = t.Partition(&own, info.partitions)
 	}
 	if info.readable && id >= info.partitions || id >= wire.MaxPartitionsPerTopic {
 		return nil, fmt.Errorf("partition %d of topic %v: %w: %w", id, p.topic, ErrNotFound, wire.ErrPartitionNotFound)
@@ -390,10 +403,13 @@ func (pp *producerPartition) add(m *wire.Message, key []byte, size int64, e entr
 func (pp *producerPartition) begin() *batch {
 	p := pp.p
 	b, ok := p.batches.Get().(*batch)
-	if !ok {
-		b = new(batch)
+	if ok {
+		b.builder.Reset()
+	} else {
+		// As large as the last batch was, so that it need not grow.
+		b = &batch{entries: make([]entry, 0, p.lastCount.Load())}
+		b.builder.ResetInto(make([]byte, 0, max(p.lastSize.Load(), 4<<10)))
 	}
-	b.builder.Reset()
 	b.pp = pp
 	b.epoch = p.enter()
 	pp.open = b
@@ -438,6 +454,8 @@ func (pp *producerPartition) push() {
 		b.outcome(p)
 		return
 	}
+	p.lastSize.Store(int64(len(bulk)))
+	p.lastCount.Store(int64(len(b.entries)))
 	to := pp.partition
 	if to.Kind != wire.PartitioningPartitionID && len(b.key) > 0 {
 		to, _ = wire.MessagesKey(b.key)
