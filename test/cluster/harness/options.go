@@ -1,0 +1,136 @@
+package harness
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Options of a cluster. The zero value of every field is its default.
+type Options struct {
+	// Nodes is how many; 0 = 1. A single node runs without [cluster].
+	Nodes int
+	// Name of the cluster; default "harness". Nodes are called node-0, node-1, …
+	Name string
+	// Dir is where configurations, data and logs go; New takes a temporary directory of the test.
+	Dir string
+
+	// Proxies puts a proxy between clients and each node; the roster advertises the proxies.
+	Proxies bool
+	// PeerProxies puts a proxy into each direction between two nodes.
+	PeerProxies bool
+
+	// NoForwarding refuses sends of clients that cannot route.
+	NoForwarding bool
+	// Spread places new primaries evenly instead of on the metadata leader (`placement`), Rebalance brings them back to
+	// even. Both are off by default: tests place primaries by hand.
+	Spread, Rebalance bool
+	// Heartbeat is the silence that starts an election; 0 = the server's default of 1 s.
+	Heartbeat time.Duration
+	// NoPeerSecret lets nodes link up without a shared secret.
+	NoPeerSecret bool
+	// Set has further keys of the configuration, as TOML: `"metadata.clients_table_max": "4"`.
+	Set map[string]string
+	// Env has further variables of the nodes' environment, "NAME=value".
+	Env []string
+	// Args are further arguments of `whippet server`.
+	Args []string
+}
+
+func (o *Options) setDefaults() {
+	if o.Nodes == 0 {
+		o.Nodes = 1
+	}
+	if o.Name == "" {
+		o.Name = "harness"
+	}
+}
+
+// ElectionTimeout is the silence that starts an election.
+func (o *Options) ElectionTimeout() time.Duration {
+	if o.Heartbeat != 0 {
+		return o.Heartbeat
+	}
+	return time.Second
+}
+
+// peerSecret of every cluster of the harness.
+const peerSecret = "the harness shares this secret among its nodes"
+
+// writeConfig writes the configuration of a node. All nodes have the same, unless proxies stand between them: then each
+// finds its peers at addresses of its own.
+func (c *Cluster) writeConfig(node int) (string, error) {
+	o := &c.Options
+	keys := map[string]string{
+		"http.enabled": "false", "quic.enabled": "false", "websocket.enabled": "false",
+		"logging.level": `"debug"`, "logging.file_enabled": "false", "logging.sysinfo_print_interval": `"0"`,
+		"tcp.address": quote(c.nodes[node].direct),
+	}
+	file := "whippet.toml"
+	switch {
+	case o.Nodes == 1:
+		if o.Proxies {
+			keys["node.advertised_address"] = quote(advertisedHost(0))
+		}
+	default:
+		keys["cluster.enabled"] = "true"
+		keys["cluster.name"] = quote(o.Name)
+		keys["cluster.forwarding"] = strconv.FormatBool(!o.NoForwarding)
+		keys["cluster.placement"] = quote(map[bool]string{true: "spread", false: "leader"}[o.Spread])
+		keys["cluster.rebalance"] = strconv.FormatBool(o.Rebalance)
+		if o.Heartbeat != 0 {
+			keys["cluster.heartbeat_timeout"] = quote(fmt.Sprintf("%d ms", o.Heartbeat.Milliseconds()))
+		}
+		if !o.NoPeerSecret {
+			keys["cluster.auth.enabled"] = "true"
+			keys["cluster.auth.shared_secret"] = quote(peerSecret)
+		}
+		keys["tcp.address"] = quote("127.0.0.1:1") // the port is the roster's
+		roster := make([]string, o.Nodes)
+		for i := range roster {
+			roster[i] = c.rosterEntry(node, i)
+		}
+		keys["cluster.nodes"] = "[\n  " + strings.Join(roster, ",\n  ") + ",\n]"
+		if o.PeerProxies {
+			file = fmt.Sprintf("node-%d.toml", node)
+		}
+	}
+	maps.Copy(keys, o.Set)
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(keys)) {
+		fmt.Fprintf(&b, "%s = %s\n", k, keys[k])
+	}
+	path := filepath.Join(o.Dir, file)
+	return path, os.WriteFile(path, []byte(b.String()), 0o600)
+}
+
+// rosterEntry is what a node's configuration says of a node.
+func (c *Cluster) rosterEntry(of, node int) string {
+	ip := "127.0.0.1"
+	if c.Options.PeerProxies && of != node {
+		ip = peerHost(of, node)
+	}
+	advertised := ""
+	if c.Options.Proxies {
+		advertised = fmt.Sprintf(`, advertised_address = "%s"`, advertisedHost(node))
+	} else if c.Options.PeerProxies {
+		advertised = `, advertised_address = "127.0.0.1"`
+	}
+	return fmt.Sprintf(`{ name = "%s", ip = "%s", replica_id = %d, ports = { tcp = %d, tcp_replica = %d }%s }`,
+		NodeName(node), ip, node, c.ports.client(node), c.ports.peer(node), advertised)
+}
+
+// NodeName is the name of a node in the roster.
+func NodeName(node int) string { return fmt.Sprintf("node-%d", node) }
+
+// advertisedHost is where the proxy of a node listens, peerHost where the proxy listens that carries what one node says to
+// another.
+func advertisedHost(node int) string { return fmt.Sprintf("127.2.0.%d", node+1) }
+func peerHost(from, to int) string   { return fmt.Sprintf("127.1.%d.%d", from+1, to+1) }
+
+func quote(s string) string { return strconv.Quote(s) }
