@@ -72,6 +72,9 @@ type Server struct {
 	broker   *broker.Broker
 	gateway  *tcp.Gateway
 
+	stop   chan struct{} // ends the housekeeper
+	keeper sync.WaitGroup
+
 	closing sync.Once
 	closed  error
 }
@@ -88,7 +91,7 @@ func Start(ctx context.Context, cfg *Config, opts ...Option) (_ *Server, err err
 		o.fs = vfs.OS()
 	}
 	c := *cfg
-	s := &Server{cfg: &c, fs: o.fs, log: o.log, clock: o.clock}
+	s := &Server{cfg: &c, fs: o.fs, log: o.log, clock: o.clock, stop: make(chan struct{})}
 	if err := offered(&c); err != nil {
 		return nil, err
 	}
@@ -129,6 +132,8 @@ func Start(ctx context.Context, cfg *Config, opts ...Option) (_ *Server, err err
 	if err := s.writeRuntime(); err != nil {
 		return nil, err
 	}
+	s.keeper.Add(1)
+	go s.housekeep()
 	s.log.Info("node started", "version", Version, "tcp", s.Addr().String(), "path", c.Path, "tls", tls != nil)
 	return s, nil
 }
@@ -282,6 +287,8 @@ func (s *Server) Close(ctx context.Context) error {
 		defer cancel()
 		notify("STOPPING=1")
 		s.log.Info("node stops")
+		close(s.stop)
+		s.keeper.Wait()
 		err := s.gateway.Close(ctx)
 		s.parts.Close()
 		s.broker.Close()
