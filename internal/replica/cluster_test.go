@@ -154,16 +154,22 @@ func (c *cluster) start(n *member) {
 	c.net.mu.Lock()
 	c.net.hosts[n.id] = n.h
 	c.net.mu.Unlock()
+	c.net.isolate(n.id, false)
 }
 
 // kill stops a node as a killed process would: what it wrote stays.
-func (c *cluster) kill(n *member) {
+func (c *cluster) kill(n *member) { c.down(n, (*vfs.Mem).KillClone) }
+
+// down stops a node and leaves it with what the clone has of its disk.
+func (c *cluster) down(n *member, clone func(*vfs.Mem) *vfs.Mem) {
+	// What it writes after the clone it must not tell anybody.
+	c.net.isolate(n.id, true)
 	c.net.mu.Lock()
 	delete(c.net.hosts, n.id)
 	c.net.mu.Unlock()
-	clone := n.fs.KillClone()
+	left := clone(n.fs)
 	closeHost(c.t, n.h)
-	n.fs = clone
+	n.fs = left
 }
 
 // leader waits for one that is ready, among the given nodes.
@@ -478,12 +484,28 @@ func TestProposalRejectedByRaft(t *testing.T) {
 	}
 }
 
-// TestClusterChaos kills and isolates nodes under load; what was acknowledged stays, in order, on all.
+// TestClusterChaos stops and isolates nodes under load; what was acknowledged stays, in order, on all. With persisted
+// groups the nodes lose power: what was not flushed may be gone (trap 10).
 func TestClusterChaos(t *testing.T) {
+	t.Run("replicated, killed", func(t *testing.T) {
+		chaos(t, false, func(m *vfs.Mem, _ uint64) *vfs.Mem { return m.KillClone() })
+	})
+	t.Run("persisted, power loss", func(t *testing.T) {
+		chaos(t, true, (*vfs.Mem).CrashClone)
+	})
+}
+
+func chaos(t *testing.T, persisted bool, clone func(*vfs.Mem, uint64) *vfs.Mem) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
-	c := newCluster(t, 3, func(gc *GroupConfig) { gc.SegmentBytes = 8 << 10 })
+	boots := atomic.Uint64{}
+	c := newTunedCluster(t, 3, func(gc *GroupConfig) { gc.SegmentBytes, gc.Persisted = 8<<10, persisted }, func(cfg *Config) {
+		cfg.CheckpointBytes = 32 << 10
+		if persisted {
+			cfg.BootID = fmt.Sprint("boot-", boots.Add(1))
+		}
+	})
 	var mu sync.RWMutex // held for writing while nodes come and go
 	stop := make(chan struct{})
 	acked := map[uint64]bool{}
@@ -525,7 +547,7 @@ func TestClusterChaos(t *testing.T) {
 		n := c.nodes[rng.IntN(3)]
 		if rng.IntN(2) == 0 {
 			mu.Lock()
-			c.kill(n)
+			c.down(n, func(m *vfs.Mem) *vfs.Mem { return clone(m, rng.Uint64()) })
 			c.start(n)
 			mu.Unlock()
 		} else {
@@ -537,9 +559,7 @@ func TestClusterChaos(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	l := c.leader()
 	waitFor(t, "the last request", func() bool { return submit(t, c.leader().g, 1<<40).wait(t) == nil })
-	_ = l
 	var want []uint64
 	waitFor(t, "equal values", func() bool {
 		want = c.leader().m.list()
@@ -560,4 +580,92 @@ func TestClusterChaos(t *testing.T) {
 		}
 	}
 	t.Logf("%d sent, %d acknowledged, %d there", sent, len(acked), len(want))
+}
+
+// TestGrowFromOneVoter takes a group from one voter to three and back, under load.
+func TestGrowFromOneVoter(t *testing.T) {
+	c := newCluster(t, 3, func(gc *GroupConfig) { gc.Voters = []uint64{1} })
+	l := c.leader()
+	if l.id != 1 {
+		t.Fatalf("node %d leads", l.id)
+	}
+	next := uint64(0)
+	send := func(g *Group) {
+		t.Helper()
+		for range 20 {
+			next++
+			for {
+				err := submit(t, g, next).wait(t)
+				if err == nil {
+					break
+				}
+				if !errors.Is(err, ErrNotAdmitted) {
+					t.Fatalf("%d: %v", next, err)
+				}
+				waitReady(t, g)
+			}
+		}
+	}
+	send(l.g)
+	for _, change := range []Change{{AddLearner, 2}, {AddVoter, 2}, {AddVoter, 3}} {
+		if err := l.g.Change(t.Context(), change); err != nil {
+			t.Fatalf("%+v: %v", change, err)
+		}
+		send(l.g)
+	}
+	c.waitEqual(upTo(next))
+	if err := c.nodes[1].g.Change(t.Context(), Change{Remove, 1}); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("change on a follower: %v", err)
+	}
+	if err := l.g.TransferLeader(t.Context(), 3); err != nil {
+		t.Fatalf("transfer: %v", err)
+	}
+	l = c.leader()
+	send(l.g)
+	c.waitEqual(upTo(next))
+	// A restart finds the configuration.
+	c.kill(c.nodes[1])
+	c.start(c.nodes[1])
+	c.waitEqual(upTo(next))
+	for _, n := range []uint64{1, 2} {
+		if err := l.g.Change(t.Context(), Change{Remove, n}); err != nil {
+			t.Fatalf("remove %d: %v", n, err)
+		}
+	}
+	send(l.g)
+	if st := l.g.Status(); st.Leader != 3 || !st.Ready {
+		t.Errorf("status of the last voter %+v", st)
+	}
+	if got := l.m.list(); !slices.Equal(got, upTo(next)) {
+		t.Errorf("values %v", got)
+	}
+	if err := l.g.ReadBarrier(t.Context()); err != nil {
+		t.Errorf("read barrier of the last voter: %v", err)
+	}
+}
+
+// TestPreferredLeadsNewGroupSoon starts a new group on the preferred node first: its first requests for votes are lost.
+func TestPreferredLeadsNewGroupSoon(t *testing.T) {
+	c := newTunedCluster(t, 3, func(gc *GroupConfig) { gc.Preferred = false }, func(cfg *Config) { cfg.Tick = 100 * time.Millisecond })
+	start := func(n *member) *Group {
+		t.Helper()
+		gc := groupConfig(77, &listMachine{t: t})
+		gc.Voters, gc.Preferred = []uint64{1, 2, 3}, n.id == 2
+		g, err := n.h.StartGroup(t.Context(), gc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	g := start(c.nodes[1])
+	waitFor(t, "the first try", func() bool { return g.Status().Role == Candidate })
+	from := time.Now()
+	for _, n := range c.others(c.nodes[1]) {
+		start(n)
+	}
+	waitReady(t, g)
+	// An election timeout is at least a second here.
+	if took := time.Since(from); took > 800*time.Millisecond || g.Status().Role != Leader {
+		t.Errorf("%v after %v", g.Status().Role, took)
+	}
 }

@@ -24,12 +24,51 @@ func (c *joinControl) run(s *shard) {
 	s.touch(g)
 }
 
-// join starts raft's part. A sole voter has nobody to wait for.
+// join starts raft's part. A sole voter has nobody to wait for; the preferred leader asks at once, which disturbs nobody
+// who has a leader, because of the pre-vote.
 func (g *Group) join() {
-	if g.solo.Load() {
-		_ = g.rn.Campaign() // refused only when it leads already
+	if g.solo.Load() || g.cfg.Preferred {
+		_ = g.rn.Campaign() // refused only when it leads already, or is no voter
+	}
+	if g.cfg.Preferred && !g.solo.Load() && g.log.LastIndex() == 0 && g.vote.term == 0 {
+		// The others may not have the new group yet, and drop the first request for a vote.
+		g.eager = eagerTries
+		g.eagerAt = g.host.cfg.Clock.Mono()
+		g.shard.eager = append(g.shard.eager, g)
 	}
 	g.checkRole()
+}
+
+// The preferred leader of a new group asks for votes this often, in short intervals, before it leaves it to raft's clock.
+const (
+	eagerTries = 20
+	eagerEvery = 25 * time.Millisecond
+)
+
+// tickEager lets the preferred leaders of new groups ask once more; it reports whether any did.
+func (s *shard) tickEager() bool {
+	if len(s.eager) == 0 {
+		return false
+	}
+	now, did := s.host.cfg.Clock.Mono(), false
+	s.eager = slices.DeleteFunc(s.eager, func(g *Group) bool {
+		if g.gone() || g.leader.Load() != 0 || g.eager == 0 {
+			return true
+		}
+		if now-g.eagerAt < eagerEvery {
+			return false
+		}
+		g.eagerAt = now
+		g.eager--
+		// An election under way, with a vote that is being stored, is not disturbed.
+		if g.rn != nil && g.state != raft.StateCandidate && g.jobs.len() == 0 {
+			_ = g.rn.Campaign()
+			s.touch(g)
+			did = true
+		}
+		return false
+	})
+	return did
 }
 
 // stopControl ends a group in its shard.
@@ -83,7 +122,7 @@ type unreachableControl struct{ node uint64 }
 
 func (c *unreachableControl) run(s *shard) {
 	for _, g := range s.groups {
-		if g.gone() || g.state != raft.StateLeader {
+		if g.gone() || g.rn == nil || g.state != raft.StateLeader {
 			continue
 		}
 		g.rn.ReportUnreachable(c.node)
@@ -106,6 +145,10 @@ func (w *readWait) run(s *shard) {
 		return
 	}
 	// All that arrive in one turn share one request: the first of them makes it.
+	if g.rn == nil {
+		w.done <- nil
+		return
+	}
 	if !g.readFresh {
 		g.readSeq++
 		g.readFresh = true
@@ -182,6 +225,10 @@ func (c *transferControl) run(s *shard) {
 		c.done <- fmt.Errorf("%w: a transfer to node %d is under way", ErrBusy, g.transfer.to)
 		return
 	}
+	if g.rn == nil {
+		c.done <- fmt.Errorf("replica: group %s: node %d is no voter", g.cfg.ID, c.to)
+		return
+	}
 	found, behind := false, false
 	g.rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
 		if id == c.to && typ == raft.ProgressTypePeer {
@@ -233,6 +280,11 @@ func (c *progressControl) run(*shard) {
 		return
 	}
 	ps := []Progress{}
+	if g.rn == nil {
+		last := g.last.Load()
+		c.done <- append(ps, Progress{Node: g.host.cfg.NodeID, Match: last, Next: last + 1, Active: true, State: tracker.StateReplicate.String()})
+		return
+	}
 	g.rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
 		ps = append(ps, Progress{
 			Node: id, Match: pr.Match, Next: pr.Next, Active: pr.RecentActive,

@@ -12,6 +12,18 @@
 // flush before they acknowledge), one writer of terms and votes, and one keeper (checkpoints, background flushes). All of
 // them are started by Open and have ended when Close returns.
 //
+// # A turn
+//
+// A turn takes the inbox, and then alternates between two halves until nothing is left: every group that has work steps
+// its messages, admits its requests, makes one proposal of them and collects what raft wants done; then the messages to
+// other nodes leave, and the writes are done, while the followers do theirs. The end of a write is stepped into raft and
+// makes the next round. Votes of all groups of a turn go to the votes writer together.
+//
+// A group whose only voter is this node uses raft to become leader and for nothing else, see solo.go.
+//
+// Turns read no clock but Config.Clock, write only through Config.FS and send only through Config.Transport, and with
+// Config.Manual there is no goroutine: a simulation calls Host.Turn.
+//
 // # Invariants
 //
 //   - A request's outcome is told exactly once: by the Machine (Admit that answers, Apply) or by Request.Fail.

@@ -48,7 +48,7 @@ type Group struct {
 	writerFailed atomic.Bool
 
 	// The rest belongs to the shard's goroutine.
-	rn    *raft.RawNode
+	rn    *raft.RawNode // nil while this node leads as the sole voter, see solo.go
 	store storage
 
 	dirty  bool          // in shard.dirty
@@ -69,11 +69,13 @@ type Group struct {
 	waiters  queue[waiter]
 	unbound  int // waiters at the end of the queue that have no index yet
 
-	jobs    queue[*job]     // storage work in order
-	storing *raftpb.Message // argument of storeNext
-	tickBy  int             // argument of tickRaft
-	started int             // how many of them, from the first on, are with the log writer
-	stalled bool            // the first failed for want of room; tried again by the tick
+	soloLast uint64 // newest index given by proposeSolo
+
+	jobs    queue[*job] // storage work in order
+	storing storageWork // argument of storeNext
+	tickBy  int         // argument of tickRaft
+	started int         // how many of them, from the first on, are with the log writer
+	stalled bool        // the first failed for want of room; tried again by the tick
 
 	conf       *raftpb.ConfState
 	confDirty  bool // changed since the last checkpoint
@@ -91,7 +93,11 @@ type Group struct {
 	readSeq   uint64
 	readFresh bool // the newest read-index request was made in this turn
 
+	change   *changeWait
 	stopping *stopControl
+
+	eager   int           // requests for votes left, see tickEager
+	eagerAt time.Duration // Clock.Mono of the last one
 }
 
 // queued is a request in the turn in which it is proposed.

@@ -212,32 +212,10 @@ func (h *Host) recover(cfg GroupConfig) (g *Group, err error) {
 		g.vote = vote{term: max(lastTerm, term)}
 	}
 	commit := max(index, log.FirstIndex()-1)
-	g.store.conf = g.conf
-	g.store.start = &raftpb.HardState{Term: &g.vote.term, Vote: &g.vote.vote, Commit: &commit}
-	g.rn, err = raft.NewRawNode(&raft.Config{
-		ID:                        h.cfg.NodeID,
-		ElectionTick:              h.cfg.ElectionTicks,
-		HeartbeatTick:             1,
-		Storage:                   &g.store,
-		Applied:                   commit,
-		AsyncStorageWrites:        true,
-		MaxSizePerMsg:             maxSizePerMsg,
-		MaxCommittedSizePerReady:  maxApplyBytes,
-		MaxUncommittedEntriesSize: uint64(h.cfg.MaxUncommittedBytes),
-		MaxInflightMsgs:           maxInflightMsgs,
-		MaxInflightBytes:          maxInflightBytes,
-		CheckQuorum:               true,
-		PreVote:                   true,
-		Logger:                    &raftLogger{g.shard.log, cfg.ID},
-		DisableProposalForwarding: true,
-		StepDownOnRemoval:         true,
-	})
-	if err != nil {
+	start := g.vote
+	if err := g.newRaft(commit); err != nil {
 		return nil, fenced("restore", err)
 	}
-	start := g.vote
-	g.store.start, g.store.conf = nil, nil
-	g.vote = start
 	g.term.Store(start.term)
 	g.commit.Store(commit)
 	g.applied.Store(commit)
@@ -245,6 +223,34 @@ func (h *Host) recover(cfg GroupConfig) (g *Group, err error) {
 	g.checkpoint = index
 	g.sealed = log.LastSealed()
 	return g, nil
+}
+
+// newRaft makes the raft node of the group from its log, vote and configuration.
+func (g *Group) newRaft(commit uint64) (err error) {
+	start := g.vote
+	g.store.conf = g.conf
+	g.store.start = &raftpb.HardState{Term: &start.term, Vote: &start.vote, Commit: &commit}
+	cfg := &g.host.cfg
+	g.rn, err = raft.NewRawNode(&raft.Config{
+		ID:                        cfg.NodeID,
+		ElectionTick:              cfg.ElectionTicks,
+		HeartbeatTick:             1,
+		Storage:                   &g.store,
+		Applied:                   commit,
+		AsyncStorageWrites:        true,
+		MaxSizePerMsg:             maxSizePerMsg,
+		MaxCommittedSizePerReady:  maxApplyBytes,
+		MaxUncommittedEntriesSize: uint64(cfg.MaxUncommittedBytes),
+		MaxInflightMsgs:           maxInflightMsgs,
+		MaxInflightBytes:          maxInflightBytes,
+		CheckQuorum:               true,
+		PreVote:                   true,
+		Logger:                    &raftLogger{g.shard.log, g.cfg.ID},
+		DisableProposalForwarding: true,
+		StepDownOnRemoval:         true,
+	})
+	g.store.start, g.store.conf = nil, nil
+	return err
 }
 
 // shardOf spreads the groups; the metadata has a shard of its own, so that a slow partition never delays a session.

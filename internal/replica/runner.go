@@ -36,6 +36,12 @@ func (g *Group) advance() {
 		g.refuse()
 		return
 	}
+	if g.rn == nil {
+		g.advanceSolo()
+		if g.rn == nil || g.gone() {
+			return
+		}
+	}
 	for i, m := range g.msgs {
 		// An error means that raft has no use for it (an unknown sender, a dropped proposal).
 		_ = g.rn.Step(m)
@@ -44,11 +50,17 @@ func (g *Group) advance() {
 	g.msgs = g.msgs[:0]
 	// What was stepped may have cost this node the leadership; requests must not be numbered then.
 	g.collect()
-	// During a transfer raft would refuse them: they are held until it is over.
-	if len(g.in) > 0 && (g.transfer.done == nil || !g.admits) {
+	// During a transfer raft would refuse them, and a change may have to wait for an election: they are held until then.
+	held := g.admits && g.transfer.done != nil || g.change != nil && !g.change.stepped
+	if len(g.in) > 0 && !held {
 		g.propose(nil)
 	}
 	g.collect()
+	if g.change != nil && !g.change.stepped {
+		g.proposeChange()
+		g.collect()
+	}
+	g.goSolo()
 	if g.stopping != nil && g.idle(false) {
 		g.finish()
 	}
@@ -135,21 +147,18 @@ func (g *Group) propose(more [][]byte) {
 			add(data, waiter{})
 		}
 	}
-	if len(props) > 0 {
+	switch {
+	case len(props) == 0:
+	case g.rn == nil:
+		g.proposeSolo(props)
+	default:
 		s.proposal.Entries = s.entries
 		err := g.rn.Step(&s.proposal)
 		if err != nil {
 			g.rejected(props)
 		} else {
 			for i := range props {
-				w := &props[i]
-				if w.one != nil {
-					w.one.Proposed()
-				}
-				for _, r := range w.many {
-					r.Proposed()
-				}
-				g.waiters.push(*w)
+				g.proposed(&props[i])
 			}
 			g.unbound += len(props)
 			g.touched()
@@ -162,6 +171,17 @@ func (g *Group) propose(more [][]byte) {
 	clear(props)
 	s.entries, s.props = s.entries[:0], props[:0]
 	s.proposal.Entries = nil
+}
+
+// proposed tells the requests of an entry that their bytes were copied, and lets the entry wait for its outcome.
+func (g *Group) proposed(w *waiter) {
+	if w.one != nil {
+		w.one.Proposed()
+	}
+	for _, r := range w.many {
+		r.Proposed()
+	}
+	g.waiters.push(*w)
 }
 
 // rejected undoes the admissions of a proposal that raft did not take.
@@ -237,7 +257,8 @@ func (g *Group) collect() {
 			case raft.LocalApplyThread:
 			case raft.LocalAppendThread:
 				g.bind(m.Entries)
-				g.shard.writes = append(g.shard.writes, storageWork{g, m})
+				g.bindChange(m.Entries)
+				g.shard.writes = append(g.shard.writes, storageWork{g: g, m: m})
 			default:
 				g.shard.post(g, m)
 			}
@@ -304,6 +325,9 @@ func (g *Group) lose() {
 	g.failWaiters(ErrOutcomeUnknown)
 	g.failReads(ErrNotLeader)
 	g.transferEnded(nil)
+	if g.change != nil && g.change.stepped {
+		g.changeEnded(ErrOutcomeUnknown)
+	}
 }
 
 func (g *Group) failWaiters(err error) {
@@ -317,40 +341,52 @@ func (g *Group) failWaiters(err error) {
 // apply applies committed entries and tells raft.
 func (g *Group) apply(m *raftpb.Message) {
 	for _, e := range m.Entries {
-		w, local := g.waiterOf(e.GetIndex(), e.GetTerm())
-		if len(e.Data) > 0 {
+		if e.GetType() != raftpb.EntryNormal {
 			g.news, g.unflushed = true, true
-		}
-		switch {
-		case e.GetType() != raftpb.EntryNormal:
 			g.applyConf(e)
-		case len(e.Data) == 0:
-			g.applyTerm(e.GetTerm())
-		default:
-			rs := w.many
-			if w.one != nil {
-				g.shard.one[0] = w.one
-				rs = g.shard.one[:]
-			}
-			err := g.machine.Apply(segment.Entry{Index: e.GetIndex(), Term: e.GetTerm(), Data: e.Data}, rs)
-			g.shard.one[0] = nil
-			if err != nil {
-				g.failWaiter(&w, ErrOutcomeUnknown)
-				g.fence(fmt.Errorf("apply index %d: %w", e.GetIndex(), err))
-				return
-			}
-		}
-		if local {
-			g.shard.owe(g, w.bytes, w.count)
+		} else if !g.applyEntry(segment.Entry{Index: e.GetIndex(), Term: e.GetTerm(), Data: e.Data}) {
+			return
 		}
 	}
 	index := m.Entries[len(m.Entries)-1].GetIndex()
-	g.applied.Store(index)
-	g.log.Applied(index)
 	g.store.applied(index)
 	for _, r := range m.Responses {
 		_ = g.rn.Step(r) // local, cannot fail
 	}
+	g.appliedTo(index)
+}
+
+// applyEntry applies one entry that is not of the configuration, and ends the wait of its requests. It reports false when
+// the group was fenced by it.
+func (g *Group) applyEntry(e segment.Entry) bool {
+	w, local := g.waiterOf(e.Index, e.Term)
+	if len(e.Data) == 0 {
+		g.applyTerm(e.Term)
+		return true
+	}
+	g.news, g.unflushed = true, true
+	rs := w.many
+	if w.one != nil {
+		g.shard.one[0] = w.one
+		rs = g.shard.one[:]
+	}
+	err := g.machine.Apply(e, rs)
+	g.shard.one[0] = nil
+	if err != nil {
+		g.failWaiter(&w, ErrOutcomeUnknown)
+		g.fence(fmt.Errorf("apply index %d: %w", e.Index, err))
+		return false
+	}
+	if local {
+		g.shard.owe(g, w.bytes, w.count)
+	}
+	return true
+}
+
+// appliedTo notes what follows from a higher applied index.
+func (g *Group) appliedTo(index uint64) {
+	g.applied.Store(index)
+	g.log.Applied(index)
 	g.touched()
 	g.readsApplied(index)
 	g.keep(false)
@@ -392,6 +428,9 @@ func (g *Group) applyConf(e *raftpb.Entry) {
 	g.conf = g.rn.ApplyConfChange(cc)
 	g.confDirty = true
 	g.confChanged()
+	if g.change != nil && g.change.index == e.GetIndex() {
+		g.changeEnded(nil)
+	}
 }
 
 // confChanged notes what follows from the configuration.
@@ -465,6 +504,7 @@ func (g *Group) drop(outcome error) {
 	g.failWaiters(outcome)
 	g.failReads(ErrNotLeader)
 	g.transferEnded(ErrStopped)
+	g.changeEnded(ErrOutcomeUnknown)
 	if g.admits {
 		g.admits = false
 		g.machine.Lead(term, false)

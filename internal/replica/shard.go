@@ -40,6 +40,7 @@ type shard struct {
 	active  []*Group // had an entry lately
 	ticking []*Group // need raft's clock
 	stalled []*Group // a write waits for room
+	eager   []*Group // preferred leaders of new groups
 	owing   []*Group // have settled requests that the inbox still counts
 
 	items   []item
@@ -65,6 +66,7 @@ type shard struct {
 	freeJobs []*job
 	finished *job // argument of completeFinished
 	placing  []segment.Entry
+	solos    [][]segment.Entry
 }
 
 // outbox are the messages of a turn for one node.
@@ -73,10 +75,11 @@ type outbox struct {
 	messages []Message
 }
 
-// storageWork is a MsgStorageAppend of this turn.
+// storageWork is a MsgStorageAppend of this turn, or the entries of a sole voter.
 type storageWork struct {
-	g *Group
-	m *raftpb.Message
+	g    *Group
+	m    *raftpb.Message
+	solo []segment.Entry
 }
 
 func newShard(h *Host, number int) *shard {
@@ -98,9 +101,14 @@ func newShard(h *Host, number int) *shard {
 // loop is the shard's goroutine.
 func (s *shard) loop() {
 	defer close(s.done)
-	ticker := time.NewTicker(s.host.cfg.Tick)
+	every := s.host.cfg.Tick
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
+		if want := s.wakeEvery(); want != every {
+			every = want
+			ticker.Reset(every)
+		}
 		select {
 		case <-s.inbox.wake:
 		case <-ticker.C:
@@ -112,6 +120,14 @@ func (s *shard) loop() {
 	}
 }
 
+// wakeEvery is the longest time that the loop may sleep.
+func (s *shard) wakeEvery() time.Duration {
+	if len(s.eager) > 0 {
+		return min(s.host.cfg.Tick, eagerEvery)
+	}
+	return s.host.cfg.Tick
+}
+
 // turn does all there is to do; it reports whether that was anything.
 func (s *shard) turn() bool {
 	did := false
@@ -121,6 +137,7 @@ func (s *shard) turn() bool {
 		clear(s.settled)
 		s.settled = s.settled[:0]
 		ticked := s.tick()
+		ticked = s.tickEager() || ticked
 		if len(s.items) == 0 && !ticked {
 			return did
 		}
@@ -168,7 +185,7 @@ func (s *shard) work() {
 		s.send()
 		for i := 0; i < len(s.writes); i++ {
 			w := s.writes[i]
-			w.g.storing = w.m
+			w.g.storing = w
 			w.g.guard((*Group).storeNext)
 		}
 		clear(s.writes)
@@ -363,7 +380,7 @@ func (s *shard) unlist(g *Group) {
 	drop := func(gs []*Group) []*Group {
 		return slices.DeleteFunc(gs, func(o *Group) bool { return o == g })
 	}
-	s.active, s.ticking, s.stalled = drop(s.active), drop(s.ticking), drop(s.stalled)
+	s.active, s.ticking, s.stalled, s.eager = drop(s.active), drop(s.ticking), drop(s.stalled), drop(s.eager)
 	g.active, g.ticks = false, false
 }
 

@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -15,6 +16,7 @@ import (
 type job struct {
 	g        *Group
 	m        *raftpb.Message
+	solo     []segment.Entry // instead of m, see solo.go
 	vote     vote
 	needVote bool
 	voting   bool // with the votes writer
@@ -25,9 +27,13 @@ type job struct {
 
 // storeNext does the storage work that raft asked for in this turn, as far as it can be done on this goroutine.
 func (g *Group) storeNext() {
-	m := g.storing
-	g.storing = nil
+	m, solo := g.storing.m, g.storing.solo
+	g.storing = storageWork{}
 	if g.gone() {
+		return
+	}
+	if solo != nil {
+		g.storeSolo(solo)
 		return
 	}
 	v := vote{m.GetTerm(), m.GetVote()}
@@ -40,7 +46,9 @@ func (g *Group) storeNext() {
 		g.deliver(m)
 		return
 	}
-	flush := g.mustFlush(m.Entries)
+	flush := g.cfg.Persisted && len(m.Entries) > 0 || g.cfg.PersistControl && slices.ContainsFunc(m.Entries, func(e *raftpb.Entry) bool {
+		return e.GetType() == raftpb.EntryNormal && isControl(e.Data)
+	})
 	var w *segment.Write
 	if g.jobs.len() == 0 && !needVote && !flush {
 		var err error
@@ -76,8 +84,8 @@ func (g *Group) pump() {
 			s.votes = append(s.votes, j)
 			return
 		}
-		if len(j.m.Entries) > 0 && j.write == nil {
-			w, err := g.place(j.m)
+		if j.write == nil && (j.solo != nil || len(j.m.Entries) > 0) {
+			w, err := g.placeJob(j)
 			if err != nil {
 				g.fence(err)
 				return
@@ -109,12 +117,16 @@ func (g *Group) pump() {
 // complete ends the first job of the group.
 func (g *Group) complete(j *job) {
 	g.jobs.pop()
-	m := j.m
+	m, solo := j.m, j.solo
 	if j.write != nil {
 		j.write.Release()
 	}
 	g.shard.freeJob(j)
-	g.deliver(m)
+	if solo != nil {
+		g.applySolo(solo)
+	} else {
+		g.deliver(m)
+	}
 }
 
 // storageDone takes a job back from another goroutine.
@@ -164,16 +176,31 @@ func (g *Group) place(m *raftpb.Message) (*segment.Write, error) {
 	for _, e := range es {
 		s.placing = append(s.placing, toLog(e))
 	}
-	w, err := g.log.Place(s.placing)
+	w, err := g.placeEntries(s.placing)
 	clear(s.placing)
 	if err != nil {
-		return nil, fmt.Errorf("place entries from index %d: %w", es[0].GetIndex(), err)
+		return nil, err
 	}
 	g.store.appended(es)
-	g.last.Store(w.Last())
 	if m.Commit != nil {
 		g.log.Committed(min(m.GetCommit(), w.Last()))
 	}
+	return w, nil
+}
+
+func (g *Group) placeJob(j *job) (*segment.Write, error) {
+	if j.solo != nil {
+		return g.placeEntries(j.solo)
+	}
+	return g.place(j.m)
+}
+
+func (g *Group) placeEntries(es []segment.Entry) (*segment.Write, error) {
+	w, err := g.log.Place(es)
+	if err != nil {
+		return nil, fmt.Errorf("place entries from index %d: %w", es[0].Index, err)
+	}
+	g.last.Store(w.Last())
 	return w, nil
 }
 
@@ -214,23 +241,8 @@ func (g *Group) deliver(m *raftpb.Message) {
 	g.shard.touch(g)
 }
 
-// mustFlush reports whether the entries have to be flushed before they are acknowledged.
-func (g *Group) mustFlush(es []*raftpb.Entry) bool {
-	if len(es) == 0 {
-		return false
-	}
-	if g.cfg.Persisted {
-		return true
-	}
-	if g.cfg.PersistControl {
-		for _, e := range es {
-			if e.GetType() == raftpb.EntryNormal && len(e.Data) > 0 && segment.KindOf(e.Data) != segment.KindData {
-				return true
-			}
-		}
-	}
-	return false
-}
+// isControl tells a control entry of the Machine.
+func isControl(data []byte) bool { return len(data) > 0 && segment.KindOf(data) != segment.KindData }
 
 // voting reports whether the votes writer has a job of the group.
 func (g *Group) voting() bool {
