@@ -17,7 +17,7 @@ func (l *Log) indexOf(s *seg) ([]indexEntry, error) {
 	l.mu.RLock()
 	active, entries, end := s == l.active(), s.entries, s.end
 	l.mu.RUnlock()
-	if active {
+	if active || entries != nil {
 		return entries, nil
 	}
 	if entries, ok := l.o.Handles.index(s); ok {
@@ -145,7 +145,7 @@ func (l *Log) OffsetAtTime(ts uint64) (uint64, bool, error) {
 		}
 	}
 	l.mu.RUnlock()
-	if !active {
+	if !active && entries == nil {
 		var err error
 		if entries, err = l.indexOf(s); err != nil {
 			return 0, false, err

@@ -99,8 +99,8 @@ type seg struct {
 	start state
 	// end is the state behind its last record as placed.
 	end state
-	// entries is the sparse index of the active segment. That of a sealed one
-	// is in Handles.
+	// entries is the sparse index of the active segment, and of a sealed one
+	// until it is written. After that it is in Handles.
 	entries []indexEntry
 	x       indexer // owner
 

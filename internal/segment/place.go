@@ -254,11 +254,6 @@ func (l *Log) publish(w *Write, c *cut) {
 	}
 	l.items = append(l.items, w.items...)
 	l.outstanding = append(l.outstanding, w)
-	sealed := l.segs[len(l.segs)-1-len(w.segs) : len(l.segs)-1]
-	for _, s := range sealed {
-		l.o.Handles.putIndex(s, s.entries)
-		s.entries = nil
-	}
 	e := min(l.applied, l.written)
 	l.mu.Unlock()
 	l.appended += uint64(w.bytes)
@@ -302,6 +297,7 @@ func (l *Log) applyCut(c *cut) (freed int64) {
 	for _, old := range l.segs[c.at+1:] {
 		l.o.Handles.dropIndex(old)
 	}
+	l.cursors = nil
 	clear(l.segs[c.at+1:])
 	l.segs = l.segs[:c.at+1]
 	l.o.Handles.dropIndex(s)

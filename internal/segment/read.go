@@ -250,7 +250,7 @@ func (l *Log) plan(dst *ReadBuffer) (p readPlan, err error) {
 		}
 		p.endPos = rest[0].pos()
 	}
-	p.s, p.end, p.sealed = s, s.end, s != l.active()
+	p.s, p.end, p.sealed = s, s.end, s != l.active() && s.entries == nil
 	p.average = int(s.end.dataBytes()/int64(s.end.offset-s.start.offset)) + 1
 	p.st, p.linked = s.start, true
 	if l.cursors != nil {

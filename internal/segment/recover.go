@@ -585,9 +585,9 @@ func (r *recovery) build() error {
 			return err
 		}
 	}
-	// What the earlier process wrote it may not have flushed.
+	// What the earlier process wrote, or cut off, it may not have flushed.
 	for _, s := range l.segs {
-		if s.end.index > r.durable || s.end.index == s.start.index {
+		if s.end.index > r.durable || s == l.active() {
 			s.changes++
 			l.dirty = append(l.dirty, s)
 		}

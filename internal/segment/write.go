@@ -187,6 +187,14 @@ func (w *Write) do() error {
 	for _, o := range l.outstanding {
 		l.written = min(l.written, o.first-1)
 	}
+	if len(l.outstanding) == 0 {
+		// The indexes of sealed segments are in their files now and may leave
+		// the memory.
+		for i := len(l.segs) - 2; i >= 0 && l.segs[i].entries != nil; i-- {
+			l.o.Handles.putIndex(l.segs[i], l.segs[i].entries)
+			l.segs[i].entries = nil
+		}
+	}
 	l.mu.Unlock()
 	return nil
 }
@@ -237,6 +245,9 @@ func (w *Write) write(o *op) error {
 // the next write or at the next start.
 func (l *Log) undoWrite(o *op, hd *handle) {
 	if o.create {
+		l.mu.Lock()
+		o.s.created = false
+		l.mu.Unlock()
 		l.o.Handles.drop(o.s)
 		_ = l.fs.Remove(o.s.path + logSuffix)
 		return
@@ -290,12 +301,9 @@ func (l *Log) cutFiles(c *cut) error {
 		if err := l.removeSegment(s); err != nil {
 			return err
 		}
-	}
-	if len(c.remove) > 0 {
-		for _, s := range c.remove {
-			if err := l.fs.SyncDir(filepath.Dir(s.path)); err != nil && !vfs.IsNotExist(err) {
-				return l.fail(err)
-			}
+		// One after the other, so that a crash leaves no gap.
+		if err := l.fs.SyncDir(filepath.Dir(s.path)); err != nil && !vfs.IsNotExist(err) {
+			return l.fail(err)
 		}
 	}
 	s := c.s

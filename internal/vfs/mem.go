@@ -66,7 +66,7 @@ func (m *Mem) CrashClone(seed uint64) *Mem {
 	rng := rand.New(rand.NewPCG(m.seed, seed))
 	// One crash in four loses everything, one keeps everything, the others
 	// something between: all three find different mistakes.
-	c := crash{rng: rng, keep: [...]float64{0, 1, rng.Float64(), rng.Float64()}[rng.IntN(4)]}
+	c := crash{rng: rng, renames: map[*rename]bool{}, keep: [...]float64{0, 1, rng.Float64(), rng.Float64()}[rng.IntN(4)]}
 	root := c.dir(m.root, map[*node]*node{})
 	out := &Mem{root: root, seed: m.seed, capacity: m.capacity, locks: map[string]bool{}}
 	out.used = root.bytes()
@@ -79,7 +79,7 @@ func (m *Mem) CrashClone(seed uint64) *Mem {
 func (m *Mem) KillClone() *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	root := m.root.clone(map[*node]*node{})
+	root := (&cloner{map[*node]*node{}, map[*rename]*rename{}}).clone(m.root)
 	return &Mem{root: root, seed: m.seed, capacity: m.capacity, used: m.used, locks: map[string]bool{}}
 }
 
@@ -96,11 +96,16 @@ type node struct {
 	fileOps []fileOp
 }
 
-// dirOp sets (child != nil) or removes a name.
+// dirOp sets (child != nil) or removes a name. The two halves of a rename share
+// a mark, because a crash keeps both or none.
 type dirOp struct {
-	name  string
-	child *node
+	name   string
+	child  *node
+	rename *rename
 }
+
+// rename marks a rename; it is flushed when one of its directories was.
+type rename struct{ flushed bool }
 
 // fileOp is a write of data at off, or a truncation to off when data is nil.
 type fileOp struct {
@@ -120,17 +125,25 @@ func (n *node) bytes() int64 {
 	return total
 }
 
-func (n *node) set(name string, child *node) {
+func (n *node) set(name string, child *node) { n.apply(dirOp{name: name, child: child}) }
+
+func (n *node) apply(op dirOp) {
+	name, child := op.name, op.child
 	if child == nil {
 		delete(n.children, name)
 	} else {
 		n.children[name] = child
 	}
-	n.dirOps = append(n.dirOps, dirOp{name, child})
+	n.dirOps = append(n.dirOps, op)
 }
 
 func (n *node) syncDir() {
 	n.durable = maps.Clone(n.children)
+	for _, op := range n.dirOps {
+		if op.rename != nil {
+			op.rename.flushed = true
+		}
+	}
 	n.dirOps = nil
 }
 
@@ -164,15 +177,21 @@ func resize(b []byte, size int64) []byte {
 	return b
 }
 
-func (n *node) clone(seen map[*node]*node) *node {
+// cloner copies a tree in which a node can have several names.
+type cloner struct {
+	nodes   map[*node]*node
+	renames map[*rename]*rename
+}
+
+func (k *cloner) clone(n *node) *node {
 	if n == nil {
 		return nil
 	}
-	if c := seen[n]; c != nil {
+	if c := k.nodes[n]; c != nil {
 		return c
 	}
 	c := &node{}
-	seen[n] = c
+	k.nodes[n] = c
 	if !n.isDir() {
 		c.data, c.flushed = slices.Clone(n.data), slices.Clone(n.flushed)
 		c.fileOps = slices.Clone(n.fileOps)
@@ -180,21 +199,38 @@ func (n *node) clone(seen map[*node]*node) *node {
 	}
 	c.children, c.durable = map[string]*node{}, map[string]*node{}
 	for name, child := range n.children {
-		c.children[name] = child.clone(seen)
+		c.children[name] = k.clone(child)
 	}
 	for name, child := range n.durable {
-		c.durable[name] = child.clone(seen)
+		c.durable[name] = k.clone(child)
 	}
 	for _, op := range n.dirOps {
-		c.dirOps = append(c.dirOps, dirOp{op.name, op.child.clone(seen)})
+		if op.rename != nil && k.renames[op.rename] == nil {
+			k.renames[op.rename] = &rename{op.rename.flushed}
+		}
+		c.dirOps = append(c.dirOps, dirOp{op.name, k.clone(op.child), k.renames[op.rename]})
 	}
 	return c
 }
 
 // crash chooses what survives.
 type crash struct {
-	rng  *rand.Rand
-	keep float64
+	rng     *rand.Rand
+	keep    float64
+	renames map[*rename]bool
+}
+
+// keeps tells whether a change of a directory survives.
+func (c *crash) keeps(op dirOp) bool {
+	if op.rename == nil {
+		return c.coin()
+	}
+	keep, ok := c.renames[op.rename]
+	if !ok {
+		keep = op.rename.flushed || c.coin()
+		c.renames[op.rename] = keep
+	}
+	return keep
 }
 
 func (c *crash) coin() bool { return c.rng.Float64() < c.keep }
@@ -202,7 +238,7 @@ func (c *crash) coin() bool { return c.rng.Float64() < c.keep }
 func (c *crash) dir(n *node, seen map[*node]*node) *node {
 	names := maps.Clone(n.durable)
 	for _, op := range n.dirOps {
-		if !c.coin() {
+		if !c.keeps(op) {
 			continue
 		}
 		if op.child == nil {
@@ -401,9 +437,9 @@ func (m *Mem) Rename(oldname, newname string) error {
 		}
 		m.used -= old.bytes()
 	}
-	// The new name first: a crash between the two leaves both, never none.
-	to.set(newBase, n)
-	from.set(oldBase, nil)
+	mark := &rename{}
+	to.apply(dirOp{newBase, n, mark})
+	from.apply(dirOp{oldBase, nil, mark})
 	return nil
 }
 
