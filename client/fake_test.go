@@ -422,7 +422,7 @@ func (c *fakeConn) execute(req *fakeRequest, h wire.ReplyHeader) []byte {
 		c.declared = q.Flags&wire.WantFence != 0
 		r := &wire.CapabilitiesReply{Version: 1, MaxInFlight: s.window, RememberedIDs: 64, MaxFrame: wire.DefaultMaxFrame, ClusterID: wire.U128{Lo: 7}, NodeName: "n"}
 		if s.fence {
-			r.Flags |= wire.CanFence
+			r.Flags |= wire.CanFence | wire.CanRouteBySendRight
 		}
 		return ok(r)
 	case wire.CodeGetTopic:
@@ -444,6 +444,9 @@ func (c *fakeConn) execute(req *fakeRequest, h wire.ReplyHeader) []byte {
 		var q wire.GetPollRouting
 		if q.Decode(req.body) != nil {
 			return fail(wire.ErrInvalidCommand)
+		}
+		if int(q.Partition.ID) >= len(s.parts) {
+			return fail(wire.ErrPartitionNotFound)
 		}
 		delete(c.fenced, q.Partition.ID)
 		return ok(&wire.Route{Session: wire.Attachment{ClientID: c.client, Session: c.session}, Primary: wire.Node{Name: "n", IP: "127.0.0.1"}})

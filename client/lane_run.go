@@ -330,24 +330,25 @@ func (ln *lane) submitSlow(w *write, l *link) bool {
 func (ln *lane) lift(w *write, l *link) {
 	ctx, cancel := context.WithDeadline(ln.c.ctx, w.deadline)
 	defer cancel()
-	ok := true
-	if !ln.key.anyPartition {
-		req := &wire.GetPollRouting{PollMessages: wire.PollMessages{
-			Consumer: wire.SingleConsumer(wire.ID(1)), Stream: ln.stream, Topic: ln.topic,
-			Partition: wire.SomePartition(ln.key.partition), Strategy: wire.FromNext(), Count: 1, AutoCommit: true,
-		}}
+	ok := false
+	if ln.key.anyPartition {
+		// Which partition refused is not known: the fence goes with the connection.
+		ln.links.renew(l, errFenced)
+		ok = true
+	} else {
+		req := routingQuery(ln.stream, ln.topic, ln.key.partition)
 		got, err := l.roundTrip(ctx, call{op: wire.OpNonReplicated, code: req.Code(), meta: req.Append(nil)})
 		if err == nil {
 			_, err = got.reply.Payload(got.body)
 			ok = liftDone(err)
-		} else {
-			ok = false
 		}
 	}
 	ln.mu.Lock()
 	ln.core.lifted(l, ok, time.Now())
 	ln.mu.Unlock()
 }
+
+var errFenced = errors.New("fenced")
 
 // liftDone reports whether the server lifted the fence, or never will, in which
 // case the next send tells why.

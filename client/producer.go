@@ -714,14 +714,15 @@ func (p *Producer) Abandon() {
 
 // epoch counts the batches that were begun between two flushes.
 type epoch struct {
-	prev *epoch
+	prev atomic.Pointer[epoch]
 	n    atomic.Int64 // batches, plus one until closed
 	done chan struct{}
 	once sync.Once
 }
 
 func newEpoch(prev *epoch) *epoch {
-	e := &epoch{prev: prev, done: make(chan struct{})}
+	e := &epoch{done: make(chan struct{})}
+	e.prev.Store(prev)
 	e.n.Store(1)
 	return e
 }
@@ -743,13 +744,13 @@ func (e *epoch) leave() {
 func (e *epoch) close() { e.once.Do(e.leave) }
 
 func (e *epoch) wait(ctx context.Context) error {
-	for cur := e; cur != nil; cur = cur.prev {
+	for cur := e; cur != nil; cur = cur.prev.Load() {
 		select {
 		case <-cur.done:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-	e.prev = nil // they are all done
+	e.prev.Store(nil) // they are all done
 	return nil
 }

@@ -27,7 +27,7 @@ type topicInfo struct {
 	// partitions is 0 when the user may not read the topic: the server then
 	// chooses the partition.
 	partitions uint32
-	readable   bool
+	readable   bool   // partitions is known
 	version    uint64 // metadata position it was read at
 	at         time.Time
 	stale      atomic.Bool
@@ -106,7 +106,7 @@ func (t *topicCache) read(ctx context.Context, stream, topic wire.Identifier) (*
 	details, err := t.c.Topic(ctx, stream, topic)
 	switch {
 	case errors.Is(err, wire.ErrUnauthorized):
-		return info, nil // may send only
+		return info, t.probe(ctx, info) // may send only
 	case err != nil:
 		return nil, err
 	}
@@ -122,6 +122,66 @@ func (t *topicCache) read(ctx context.Context, stream, topic wire.Identifier) (*
 		}
 	}
 	return info, nil
+}
+
+// probe counts the partitions of a topic that the user may send to but not read:
+// our server answers 103 to the right to send (routing D.3). Elsewhere the count
+// stays unknown and the server chooses the partition.
+func (t *topicCache) probe(ctx context.Context, info *topicInfo) error {
+	l, err := t.c.session.ready(ctx)
+	if err != nil || !l.caps.sendRouting {
+		return err
+	}
+	exists := func(id uint32) (bool, error) {
+		_, err := t.c.read(ctx, routingQuery(info.stream, info.topic, id), needSession)
+		if errors.Is(err, wire.ErrPartitionNotFound) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	// Partitions 0 to low-1 exist, high does not.
+	low, high := uint32(0), uint32(1)
+	for {
+		ok, err := exists(high - 1)
+		if errors.Is(err, wire.ErrUnauthorized) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !ok {
+			high--
+			break
+		}
+		low = high
+		if high >= wire.MaxPartitionsPerTopic {
+			break
+		}
+		high *= 2
+	}
+	for low < high {
+		mid := low + (high-low)/2
+		ok, err := exists(mid)
+		if err != nil {
+			return err
+		}
+		if ok {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	info.partitions, info.readable = low, true
+	return nil
+}
+
+// routingQuery asks for the primary of a partition and changes nothing (routing
+// D.3, source 2).
+func routingQuery(stream, topic wire.Identifier, partition uint32) *wire.GetPollRouting {
+	return &wire.GetPollRouting{PollMessages: wire.PollMessages{
+		Consumer: wire.SingleConsumer(wire.ID(1)), Stream: stream, Topic: topic,
+		Partition: wire.SomePartition(partition), Strategy: wire.FromNext(), Count: 1, AutoCommit: true,
+	}}
 }
 
 // cursor is the round robin of balanced sends: one per topic spelling, advanced

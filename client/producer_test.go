@@ -1,0 +1,367 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/whippetmq/whippet/wire"
+)
+
+func TestPartitioners(t *testing.T) {
+	s := newFake(t, 3)
+	c := s.connect(t)
+	ctx := within(t, 10*time.Second)
+	t.Run("key", func(t *testing.T) {
+		p := c.Producer(stream, topic, ProducerConfig{})
+		for key, want := range map[string]uint32{"order-1": 2, "user-123": 1} { // XXH32 mod 3, messages §4.2
+			conf, err := p.Send(ctx, Message{Payload: []byte("x"), Key: []byte(key)})
+			if err != nil || conf.Partition != want {
+				t.Errorf("%s: %+v %v, want partition %d", key, conf, err, want)
+			}
+		}
+	})
+	t.Run("balanced: one batch each", func(t *testing.T) {
+		p := c.Producer(stream, topic, ProducerConfig{Partitioner: BalancedPartitioner(), BatchMessages: 4, Linger: time.Hour})
+		var mu sync.Mutex
+		got := map[uint32]int{}
+		for range 24 {
+			if err := p.Enqueue(ctx, text("b"), func(conf Confirmation, err error) {
+				mu.Lock()
+				got[conf.Partition]++
+				mu.Unlock()
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got[0] != 8 || got[1] != 8 || got[2] != 8 {
+			t.Errorf("spread %v", got)
+		}
+	})
+	t.Run("fixed", func(t *testing.T) {
+		p := c.Producer(stream, topic, ProducerConfig{Partitioner: FixedPartition(1)})
+		if conf, err := p.Send(ctx, text("x")); err != nil || conf.Partition != 1 {
+			t.Errorf("%+v %v", conf, err)
+		}
+		p = c.Producer(stream, topic, ProducerConfig{Partitioner: FixedPartition(9)})
+		if _, err := p.Send(ctx, text("x")); !errors.Is(err, ErrNotFound) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("new partitions are used", func(t *testing.T) {
+		key := []byte("order-1") // mod 3 = 2, mod 6 = 2; use one that moves
+		key = []byte("user-123") // mod 3 = 1, mod 6 = 4
+		p := c.Producer(stream, topic, ProducerConfig{})
+		if conf, err := p.Send(ctx, Message{Payload: []byte("x"), Key: key}); err != nil || conf.Partition != 1 {
+			t.Fatalf("%+v %v", conf, err)
+		}
+		if err := c.CreatePartitions(ctx, stream, topic, 3); err != nil {
+			t.Fatal(err)
+		}
+		if conf, err := p.Send(ctx, Message{Payload: []byte("x"), Key: key}); err != nil || conf.Partition != 4 {
+			t.Fatalf("%+v %v", conf, err)
+		}
+	})
+}
+
+// TestSendOnlyUser: a user who may not read the topic can still send, and on our
+// server the client finds the number of partitions all the same.
+func TestSendOnlyUser(t *testing.T) {
+	for _, partitions := range []int{1, 2, 5, 8} {
+		t.Run(fmt.Sprint(partitions), func(t *testing.T) {
+			s := newFake(t, partitions)
+			s.set(func() { s.readable = false })
+			c := s.connect(t)
+			ctx := within(t, 5*time.Second)
+			p := c.Producer(stream, topic, ProducerConfig{})
+			for i := range partitions * 2 {
+				conf, err := p.Send(ctx, text("x"))
+				if err != nil || conf.Partition != uint32(i%partitions) {
+					t.Fatalf("send %d: %+v %v", i, conf, err)
+				}
+			}
+		})
+	}
+	t.Run("released server", func(t *testing.T) {
+		s := newFake(t, 2)
+		s.set(func() { s.readable, s.whippet = false, false })
+		c := s.connect(t)
+		ctx := within(t, 5*time.Second)
+		p := c.Producer(stream, topic, ProducerConfig{BatchMessages: 10, Linger: time.Hour})
+		var kinds []wire.Partitioning
+		s.on(func(r *fakeRequest) verdict {
+			var m wire.SendMessages
+			if r.command == wire.CodeSendMessages && m.Decode(r.body) == nil {
+				kinds = append(kinds, m.Partitioning)
+			}
+			return verdict{}
+		})
+		for _, key := range []string{"", "", "a", "a", "b"} {
+			if err := p.Enqueue(ctx, Message{Payload: []byte("x"), Key: []byte(key)}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if len(kinds) != 3 || kinds[0].Kind != wire.PartitioningBalanced || string(kinds[1].Key) != "a" || string(kinds[2].Key) != "b" {
+			t.Fatalf("partitionings %+v", kinds)
+		}
+	})
+}
+
+// TestProducerBackpressure: what is buffered is bounded, and waiting honours the
+// context.
+func TestProducerBackpressure(t *testing.T) {
+	s := newFake(t, 1)
+	c := s.connect(t)
+	release := make(chan struct{})
+	s.on(func(r *fakeRequest) verdict {
+		if r.command == wire.CodeSendMessages {
+			return verdict{kind: after, wait: release}
+		}
+		return verdict{}
+	})
+	p := c.Producer(stream, topic, ProducerConfig{MaxBufferedBytes: 4000, BatchMessages: 5})
+	m := Message{Payload: make([]byte, 52)} // 100 bytes with its header
+	ctx := within(t, 5*time.Second)
+	for i := range 40 {
+		if err := p.Enqueue(ctx, m, nil); err != nil {
+			t.Fatalf("message %d: %v", i, err)
+		}
+	}
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := p.Enqueue(short, m, nil); !errors.Is(err, ErrNotAdmitted) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	blocked := make(chan error, 1)
+	go func() { blocked <- p.Enqueue(ctx, m, nil) }()
+	close(release)
+	if err := <-blocked; err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.payloads(0)); n != 41 {
+		t.Fatalf("%d messages", n)
+	}
+	if used := p.budget.used.Load(); used != 0 {
+		t.Fatalf("%d bytes still taken", used)
+	}
+}
+
+// TestProducerErrors: a message that is refused takes the others of its batch
+// with it, tells each, and leaves the producer working.
+func TestProducerErrors(t *testing.T) {
+	s := newFake(t, 1)
+	c := s.connect(t)
+	ctx := within(t, 5*time.Second)
+	p := c.Producer(stream, topic, ProducerConfig{BatchMessages: 3, Linger: time.Hour})
+	for name, m := range map[string]Message{
+		"empty payload": {}, "headers too large": {Payload: []byte("x"), HeadersBytes: make([]byte, 100_001)},
+		"bad headers": {Payload: []byte("x"), HeadersBytes: []byte{1, 2, 3}},
+	} {
+		if err := p.Enqueue(ctx, m, func(Confirmation, error) { t.Errorf("%s: callback", name) }); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	s.on(func(r *fakeRequest) verdict {
+		if r.command == wire.CodeSendMessages && r.n == 0 {
+			return verdict{kind: refuse, code: wire.ErrUnauthorized}
+		}
+		return verdict{}
+	})
+	var errs []error
+	for range 6 {
+		if err := p.Enqueue(ctx, text("x"), func(_ Confirmation, err error) { errs = append(errs, err) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range errs {
+		if want := i < 3; errors.Is(err, wire.ErrUnauthorized) != want {
+			t.Errorf("message %d: %v", i, err)
+		}
+	}
+	if n := len(s.payloads(0)); n != 3 {
+		t.Fatalf("%d messages", n)
+	}
+}
+
+// TestProducerClose: Close sends what is buffered; with a context that is over it
+// gives up, tells everybody, and does not hang.
+func TestProducerClose(t *testing.T) {
+	s := newFake(t, 1)
+	c := s.connect(t)
+	ctx := within(t, 5*time.Second)
+	p := c.Producer(stream, topic, ProducerConfig{Linger: time.Hour})
+	for range 10 {
+		if err := p.Enqueue(ctx, text("x"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.payloads(0)); n != 10 {
+		t.Fatalf("%d messages", n)
+	}
+	s.on(func(r *fakeRequest) verdict {
+		if r.command == wire.CodeSendMessages {
+			return verdict{kind: ignore}
+		}
+		return verdict{}
+	})
+	p = c.Producer(stream, topic, ProducerConfig{BatchMessages: 1, MaxInFlight: 2})
+	told := 0
+	for range 5 {
+		if err := p.Enqueue(ctx, text("y"), func(_ Confirmation, err error) {
+			if err == nil {
+				t.Error("confirmed")
+			}
+			told++
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := p.Close(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	if told != 5 {
+		t.Fatalf("%d told", told)
+	}
+	// A client that is closed ends everything that waits.
+	p = c.Producer(stream, topic, ProducerConfig{})
+	got := make(chan error, 1)
+	go func() {
+		_, err := p.Send(ctx, text("z"))
+		got <- err
+	}()
+	waitFor(t, "the send", func() bool { return p.any.Load() != nil || len(p.all()) > 0 })
+	short, cancel = context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	_ = c.Shutdown(short)
+	if err := <-got; err == nil {
+		t.Fatal("confirmed")
+	}
+	if _, err := c.Ping(ctx); !errors.Is(err, ErrClosed) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// TestProducerConcurrent: many goroutines, each with an order of its own.
+func TestProducerConcurrent(t *testing.T) {
+	s := newFake(t, 2)
+	c := s.connect(t)
+	ctx := within(t, 10*time.Second)
+	p := c.Producer(stream, topic, ProducerConfig{Partitioner: KeyPartitioner(), BatchMessages: 7})
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			key := fmt.Append(nil, "key", g)
+			for i := range 200 {
+				if err := p.Enqueue(ctx, Message{Payload: fmt.Appendf(nil, "%d/%03d", g, i), Key: key}, nil); err != nil {
+					t.Error(err)
+				}
+				if i%50 == 0 {
+					if err := p.Flush(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	if err := p.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	by := map[byte][]string{}
+	for i := range 2 {
+		for _, v := range s.payloads(i) {
+			by[v[0]] = append(by[v[0]], v)
+		}
+	}
+	for g, list := range by {
+		if len(list) != 200 || !slices.IsSorted(list) {
+			t.Errorf("goroutine %c: %d messages, in order %v", g, len(list), slices.IsSorted(list))
+		}
+	}
+}
+
+// TestMessageIDs: ids are unique and never zero.
+func TestMessageIDs(t *testing.T) {
+	s := newFake(t, 1)
+	c := s.connect(t)
+	ctx := within(t, 5*time.Second)
+	for range 2 {
+		p := c.Producer(stream, topic, ProducerConfig{})
+		for range 50 {
+			if err := p.Enqueue(ctx, text("x"), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[wire.U128]bool{}
+	s.set(func() {
+		for _, m := range s.parts[0].log {
+			if m.id.IsZero() || seen[m.id] {
+				t.Errorf("id %v", m.id)
+			}
+			seen[m.id] = true
+		}
+	})
+}
+
+// TestProducerAllocations: a message costs no allocation of its own.
+func TestProducerAllocations(t *testing.T) {
+	s := newFake(t, 1)
+	c := s.connect(t)
+	ctx := context.Background()
+	p := c.Producer(stream, topic, ProducerConfig{})
+	m := Message{Payload: make([]byte, 100)}
+	if _, err := p.Send(ctx, m); err != nil {
+		t.Fatal(err)
+	}
+	release := make(chan struct{})
+	s.on(func(r *fakeRequest) verdict {
+		if r.command == wire.CodeSendMessages {
+			return verdict{kind: after, wait: release}
+		}
+		return verdict{}
+	})
+	for range 2000 { // the window is full from here on: only encoding is measured
+		if err := p.Enqueue(ctx, m, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := testing.AllocsPerRun(20_000, func() {
+		if err := p.Enqueue(ctx, m, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	close(release)
+	if n >= 0.5 {
+		t.Errorf("%.2f allocations per message", n)
+	}
+	if err := p.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
