@@ -86,3 +86,13 @@ func eviction(client wire.U128, reason wire.EvictionReason) *Reply {
 	h.Put(r.frame)
 	return r
 }
+
+// Echo is the answer to a request with the given body, for handlers that are
+// not a Broker: stand-ins of tests, and gateways that answer by themselves.
+func Echo(h *wire.RequestHeader, body []byte) *Reply {
+	r := newReply()
+	r.cost = int(h.Size)
+	r.frame = append(r.frame, body...)
+	rh := h.Reply()
+	return r.finish(&rh)
+}
