@@ -15,17 +15,16 @@ func (c *conn) send(h *wire.RequestHeader, bound *binding, body *Buffer) *Reply 
 		body.Release()
 		return c.deny(h, wire.ErrInvalidCommand)
 	}
-	var code wire.ErrorCode
-	if err := m.Batch.Verify(); err != nil {
-		code = wire.StatusOf(err)
+	op := c.b.newSend()
+	op.Batch = m.Batch
+	code := wire.StatusOf(op.Verify())
+	refused := wire.ErrTransientNotAccepted
+	var part *Partition
+	if c.caughtUp(c.watermark.Load()) {
+		part, refused = c.sendTarget(c.b.cfg.Metadata.Catalog(), h, bound, m)
 	}
-	if !c.caughtUp(c.watermark.Load()) {
-		body.Release()
-		return c.deny(h, wire.ErrTransientNotAccepted)
-	}
-	cat := c.b.cfg.Metadata.Catalog()
-	part, refused := c.sendTarget(cat, h, bound, m)
 	if part == nil {
+		c.b.putSend(op)
 		body.Release()
 		if code != 0 {
 			refused = code
@@ -35,8 +34,7 @@ func (c *conn) send(h *wire.RequestHeader, bound *binding, body *Buffer) *Reply 
 	if code == 0 {
 		code = refused
 	}
-	op := c.b.newSend()
-	op.Client, op.User, op.Request, op.Batch = bound.client, bound.user, h.Request, m.Batch
+	op.Client, op.User, op.Request = bound.client, bound.user, h.Request
 	op.rh = h.Reply()
 	op.rh.Op = bound.session
 	op.body, op.cost, op.code = body, int(h.Size), code

@@ -29,6 +29,7 @@ var (
 	errMalformed = errors.New("malformed frame")
 	errTooLarge  = errors.New("frame larger than the limit")
 	errStopping  = errors.New("the node stops")
+	errPanic     = errors.New("panic")
 )
 
 // conn is one connection.
@@ -125,8 +126,10 @@ func (c *conn) serve() {
 		c.g.stats.Malformed.Add(1)
 		c.g.cfg.Logger.Debug("connection closed", "remote", c.nc.RemoteAddr().String(), "error", err)
 	}
-	// A client that will not send more may still read what it is owed.
-	c.settle()
+	if !errors.Is(err, errPanic) { // whose request will never be answered
+		// A client that will not send more may still read what it is owed.
+		c.settle()
+	}
 	c.h.Close()
 	c.abort()
 	c.out.close()
@@ -139,7 +142,7 @@ func (c *conn) recovered() (err error) {
 		if p := recover(); p != nil {
 			c.g.stats.Panics.Add(1)
 			c.g.cfg.Logger.Error("panic while serving a request", "remote", c.nc.RemoteAddr().String(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic: %v", p)
+			err = errPanic
 		}
 	}()
 	for {
