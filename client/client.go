@@ -26,7 +26,10 @@ type Client struct {
 
 	ctx  context.Context //nolint:containedctx // the lifetime of lanes, producers and consumers, ended by Close
 	stop context.CancelFunc
-	wg   sync.WaitGroup // lanes
+
+	goMu    sync.Mutex
+	stopped bool
+	wg      sync.WaitGroup // lanes and refreshes
 
 	mu        sync.Mutex
 	started   bool
@@ -126,6 +129,9 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		}
 	}
 	c.stop()
+	c.goMu.Lock()
+	c.stopped = true
+	c.goMu.Unlock()
 	if started {
 		c.session.close()
 	} else {
@@ -232,6 +238,21 @@ func (c *Client) signOut(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// run starts a goroutine that Shutdown waits for; false when it is too late.
+func (c *Client) run(f func()) bool {
+	c.goMu.Lock()
+	defer c.goMu.Unlock()
+	if c.stopped {
+		return false
+	}
+	c.wg.Add(1)
+	go func() {
+		defer c.wg.Done()
+		f()
+	}()
+	return true
 }
 
 // bound applies the request timeout.

@@ -124,22 +124,15 @@ func (c *Client) dropIdleLanes() {
 func (ln *lane) push(w *write) error {
 	w.lane, w.to = ln, w
 	ln.mu.Lock()
-	if ln.c.ctx.Err() != nil {
-		ln.mu.Unlock()
-		return ErrClosed
+	defer ln.mu.Unlock()
+	if !ln.running {
+		if !ln.c.run(ln.run) {
+			return ErrClosed
+		}
+		ln.running = true
 	}
 	ln.core.push(w)
-	start := !ln.running
-	ln.running = true
-	if start {
-		ln.c.wg.Add(1)
-	}
-	ln.mu.Unlock()
-	if start {
-		go ln.run()
-	} else {
-		ln.notify()
-	}
+	ln.notify()
 	return nil
 }
 
@@ -253,7 +246,6 @@ func (ln *lane) apply(fx *effects) {
 }
 
 func (ln *lane) run() {
-	defer ln.c.wg.Done()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {

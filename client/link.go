@@ -149,6 +149,7 @@ type link struct {
 	session uint64
 	user    uint32
 	gen     uint64
+	wanted  int // the credentials it was signed in with, session.wanted
 	caps    capabilities
 
 	watermark *atomic.Uint64

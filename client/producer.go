@@ -77,7 +77,8 @@ type Producer struct {
 
 	lastSize, lastCount atomic.Int64 // of the newest batch
 
-	info atomic.Pointer[topicInfo]
+	info       atomic.Pointer[topicInfo]
+	refreshing atomic.Bool
 	// parts are the partitions by id; replaced under mu when it grows.
 	parts  atomic.Pointer[[]*producerPartition]
 	any    atomic.Pointer[producerPartition]
@@ -297,6 +298,21 @@ func (p *Producer) refresh(ctx context.Context) (*topicInfo, error) {
 	return info, nil
 }
 
+// refreshOld reads the topic again in the background once a minute, so that
+// partitions which others added are used (messages §4.2).
+func (p *Producer) refreshOld() {
+	info := p.info.Load()
+	if info == nil || time.Since(info.at) < topicRefresh || !p.refreshing.CompareAndSwap(false, true) {
+		return
+	}
+	if !p.c.run(func() {
+		defer p.refreshing.Store(false)
+		_, _ = p.refresh(p.c.ctx) // the next batch tries again
+	}) {
+		p.refreshing.Store(false)
+	}
+}
+
 // partition makes the producer's side of a partition.
 func (p *Producer) partition(info *topicInfo, id uint32) (*producerPartition, error) {
 	p.mu.Lock()
@@ -412,6 +428,7 @@ func (pp *producerPartition) begin() *batch {
 	}
 	b.pp = pp
 	b.epoch = p.enter()
+	p.refreshOld()
 	pp.open = b
 	pp.due = p.cfg.Linger <= 0
 	if !pp.due {

@@ -49,12 +49,14 @@ type session struct {
 	fault   error // why there is no link and nobody tries; nil while trying
 	gen     uint64
 	creds   credentials
+	wanted  int // counts changes of creds
 	ident   *identity
 	changed chan struct{}
 	lastErr error // of the last attempt to connect
 
 	// Owned by run.
 	lastCaps    capabilities
+	tried       bool // ident was used in a sign-in
 	lastAddress string
 	lastStart   time.Time
 
@@ -147,6 +149,7 @@ func (s *session) retry() {
 func (s *session) become(creds credentials) {
 	s.mu.Lock()
 	s.creds, s.ident = creds, newIdentity()
+	s.wanted++
 	l := s.link
 	s.mu.Unlock()
 	if l != nil {
@@ -213,11 +216,20 @@ func (s *session) run() {
 // serve publishes a link and pings on it until it ends.
 func (s *session) serve(l *link) {
 	s.mu.Lock()
+	if l.wanted != s.wanted {
+		// Somebody signed in or out meanwhile: this is not the session they want.
+		s.mu.Unlock()
+		l.fail("sign out", errSignedOut)
+		<-l.done
+		return
+	}
 	s.gen++
 	l.gen, s.lastErr = s.gen, nil
-	s.mu.Unlock()
+	s.link, s.fault = l, nil
+	close(s.changed)
+	s.changed = make(chan struct{})
 	s.pipelined.Store(l.caps.fence)
-	s.set(l, nil)
+	s.mu.Unlock()
 	tick := time.NewTicker(s.o.HeartbeatInterval)
 	defer tick.Stop()
 	var pong atomic.Bool
@@ -350,18 +362,20 @@ func (s *session) connect(address string) (l *link, err error) {
 		return nil, &LinkError{Address: address, Op: "dial", Err: err}
 	}
 	s.mu.Lock()
-	creds := s.creds
-	if !s.lastCaps.whippet && s.ident.last.Load() > 0 || s.ident == nil {
+	creds, wanted := s.creds, s.wanted
+	if !s.lastCaps.whippet && s.tried {
 		s.ident = newIdentity()
 	}
 	ident := s.ident
 	s.mu.Unlock()
 	l = newLink(s.o, s.h, conn, address, ident, &s.watermark)
+	l.wanted = wanted
 	l.start()
 	if creds.empty() {
 		s.lastAddress, s.lastStart = address, start
 		return l, nil
 	}
+	s.tried = true
 	if err := s.signIn(s.ctx, l, creds); err != nil {
 		l.fail("sign in", err)
 		<-l.done
