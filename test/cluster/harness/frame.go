@@ -261,9 +261,9 @@ func (p *pendingCodes) put(request uint64, code wire.Code) {
 func (p *pendingCodes) take(request uint64, op wire.Operation) wire.Code {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	code := p.codes[request]
+	code, seen := p.codes[request]
 	delete(p.codes, request)
-	if op != wire.OpNonReplicated {
+	if !seen {
 		code, _ = wire.CodeFor(op)
 	}
 	return code

@@ -243,10 +243,30 @@ func (n *Node) Stop(ctx context.Context) error {
 	return err
 }
 
-// Pause stops the process without ending it (SIGSTOP); Resume lets it go on.
+// Pause stops the process without ending it (SIGSTOP) and waits until each of its threads stands; Resume lets it go on.
 func (n *Node) Pause() error {
-	_, err := n.signal(syscall.SIGSTOP)
-	return err
+	p, err := n.signal(syscall.SIGSTOP)
+	if err != nil {
+		return err
+	}
+	tasks := fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid)
+	return Until(context.Background(), Patience, n.Name+" to stand still", func(context.Context) error {
+		threads, err := os.ReadDir(tasks)
+		if err != nil {
+			return err
+		}
+		for _, thread := range threads {
+			stat, err := os.ReadFile(filepath.Join(tasks, thread.Name(), "stat"))
+			if err != nil {
+				continue // it ended meanwhile
+			}
+			// "pid (name) state …"; the name may hold anything.
+			if i := strings.LastIndex(string(stat), ") "); i < 0 || stat[i+2] != 'T' {
+				return ErrNotYet
+			}
+		}
+		return nil
+	})
 }
 
 // Resume ends Pause.

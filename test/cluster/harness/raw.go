@@ -166,8 +166,9 @@ func (r *Raw) Exchange(ctx context.Context, frame []byte) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.Eviction == 0 && (a.Header.Request != h.Request || a.Header.Operation != h.Operation || a.Header.Client != h.Client) {
-		return nil, fmt.Errorf("the answer is to request %d (operation %d), asked was %d (operation %d)", a.Header.Request, a.Header.Operation, h.Request, h.Operation)
+	// Not the operation: creations of topics and partitions are answered under that which carries the assignments.
+	if a.Eviction == 0 && (a.Header.Request != h.Request || a.Header.Client != h.Client) {
+		return nil, fmt.Errorf("the answer is to request %d of client %s, asked was %d of %s", a.Header.Request, a.Header.Client, h.Request, h.Client)
 	}
 	return a, nil
 }
