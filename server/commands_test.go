@@ -11,6 +11,7 @@ import (
 )
 
 func TestStreamsAndTopics(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := login(t, s)
 	var sd wire.StreamDetails
@@ -86,6 +87,7 @@ func TestStreamsAndTopics(t *testing.T) {
 }
 
 func TestNodeCommands(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := login(t, s)
 	var st wire.Stats
@@ -146,6 +148,7 @@ func TestNodeCommands(t *testing.T) {
 }
 
 func TestSends(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := login(t, s)
 	stream, topic := r.topic(3)
@@ -245,6 +248,7 @@ func TestSends(t *testing.T) {
 }
 
 func TestPipelinedSendsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := login(t, s)
 	stream, topic := r.topic(2)
@@ -298,6 +302,7 @@ func TestPipelinedSendsKeepTheirOrder(t *testing.T) {
 // On a connection that declared the fence nothing overtakes a refused send
 // (routing G11), until the route is asked for again.
 func TestFence(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := login(t, s)
 	stream, topic := r.topic(2)
@@ -338,6 +343,7 @@ func TestFence(t *testing.T) {
 }
 
 func TestPolls(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := login(t, s)
 	stream, topic := r.topic(2)
@@ -410,6 +416,7 @@ func TestPolls(t *testing.T) {
 }
 
 func TestOffsets(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := login(t, s)
 	stream, topic := r.topic(2)
@@ -499,6 +506,7 @@ func TestOffsets(t *testing.T) {
 }
 
 func TestAttachAndPollOnPrimary(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := login(t, s)
 	stream, topic := r.topic(1)
@@ -530,6 +538,7 @@ func hOp(h wire.RequestHeader, op wire.Operation) wire.RequestHeader {
 
 // A poll is cut at the frame limit, with whole messages and at least one.
 func TestPollIsCutAtTheFrameLimit(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *Config) { c.Bus.MaxMessage = 64 << 10 })
 	r := login(t, s)
 	stream, topic := r.topic(1)
@@ -548,6 +557,7 @@ func TestPollIsCutAtTheFrameLimit(t *testing.T) {
 }
 
 func TestSendRightAfterCreation(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := login(t, s)
 	began := time.Now()

@@ -20,6 +20,7 @@ func sized(r *raw, size uint32) []byte {
 }
 
 func TestFramesThatEndTheConnection(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	change := func(at int, v ...byte) func(*raw) []byte {
 		return func(r *raw) []byte {
@@ -72,6 +73,7 @@ func TestFramesThatEndTheConnection(t *testing.T) {
 
 // A frame that ends anywhere gets no answer and leaves nothing behind.
 func TestTruncatedAtEveryByte(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := login(t, s)
 	stream, topic := r.topic(1)
@@ -94,6 +96,7 @@ func TestTruncatedAtEveryByte(t *testing.T) {
 // Each command with its body cut at every byte, and with bytes behind it: one
 // answer each, and a node that starts again on what it logged.
 func TestBodiesOfEveryLength(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s, err := tryStart(t, func(c *Config) { c.Path = dir })
 	if err != nil {
@@ -153,6 +156,7 @@ func TestBodiesOfEveryLength(t *testing.T) {
 }
 
 func TestSlowBytes(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := dial(t, s)
 	f := r.frame(loginBody("iggy", "iggy"))
@@ -165,6 +169,7 @@ func TestSlowBytes(t *testing.T) {
 }
 
 func TestUnfinishedFramesAreCutOff(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *Config) { c.Bus.HandshakeGrace = 50 * time.Millisecond })
 	r := dial(t, s)
 	r.write(r.frame(&wire.Ping{})[:100])
@@ -185,7 +190,7 @@ func TestHalfOpenBodiesHoldLittleMemory(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	const conns = 24
+	const conns = 12
 	bound := make([]*raw, conns)
 	for i := range bound {
 		bound[i] = login(t, s)
@@ -211,6 +216,7 @@ func TestHalfOpenBodiesHoldLittleMemory(t *testing.T) {
 
 // Before sign-in a large body is read away, and the request answered as without it.
 func TestLargeBodyBeforeSignIn(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := dial(t, s)
 	body := make([]byte, 1<<20)
@@ -228,6 +234,7 @@ func TestLargeBodyBeforeSignIn(t *testing.T) {
 
 // The largest batch that a frame holds goes through, in the body's growing buffers too.
 func TestLargestFrame(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *Config) { c.Bus.MaxMessage = 8 << 20 })
 	r := login(t, s)
 	stream, topic := r.topic(1)
@@ -245,6 +252,7 @@ func TestLargestFrame(t *testing.T) {
 }
 
 func TestConnectionLimit(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *Config) { c.Bus.MaxConnections = 3 })
 	for range 3 {
 		dial(t, s).must(&wire.Ping{}, nil)
@@ -291,6 +299,7 @@ func TestManyConnections(t *testing.T) {
 
 // Replies to what was read come before the connection ends.
 func TestHalfClose(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := login(t, s)
 	stream, topic := r.topic(1)

@@ -21,6 +21,7 @@ import (
 )
 
 func TestRestartKeepsEverything(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	same := func(c *Config) { c.Path = dir }
 	s, err := tryStart(t, same)
@@ -77,6 +78,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 
 // What was acknowledged is there after a kill, and offsets are not given twice.
 func TestKillUnderLoad(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := startProcess(t, dir)
 	r := loginAt(t, p.Addr())
@@ -143,6 +145,7 @@ func TestKillUnderLoad(t *testing.T) {
 // Every write of the process survives a kill: a copy of the files taken while the
 // node runs starts, and has what was acknowledged before.
 func TestCopyOfARunningNodeStarts(t *testing.T) {
+	t.Parallel()
 	mem := vfs.NewMem(1)
 	s := start(t, func(c *Config) { c.Path = "/node" }, withFS(mem))
 	r := login(t, s)
@@ -165,6 +168,7 @@ func TestCopyOfARunningNodeStarts(t *testing.T) {
 
 // A durable topic outlives a power cut.
 func TestPowerCut(t *testing.T) {
+	t.Parallel()
 	mem := vfs.NewMem(7)
 	s := start(t, func(c *Config) { c.Path = "/node" }, withFS(mem))
 	r := login(t, s)
@@ -183,6 +187,7 @@ func TestPowerCut(t *testing.T) {
 }
 
 func TestDeletedPartitionsLeaveNoFiles(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	same := func(c *Config) { c.Path = dir }
 	s, err := tryStart(t, same)
@@ -225,6 +230,7 @@ func TestDeletedPartitionsLeaveNoFiles(t *testing.T) {
 }
 
 func TestSecondNodeOnADirectory(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	_, err := tryStart(t, func(c *Config) { c.Path = s.cfg.Path })
 	if err == nil || !strings.Contains(err.Error(), s.cfg.Path) || !strings.Contains(err.Error(), "another process") {
@@ -238,6 +244,7 @@ func TestSecondNodeOnADirectory(t *testing.T) {
 }
 
 func TestFresh(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s, err := tryStart(t, func(c *Config) { c.Path = dir })
 	if err != nil {
@@ -254,6 +261,7 @@ func TestFresh(t *testing.T) {
 }
 
 func TestWrongConfigurationOpensNothing(t *testing.T) {
+	t.Parallel()
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -286,6 +294,7 @@ func TestWrongConfigurationOpensNothing(t *testing.T) {
 }
 
 func TestRuntimeConfiguration(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *Config) { c.Crypt.Key = "very-secret"; c.Cluster.Secret = "very-secret" })
 	text, err := os.ReadFile(filepath.Join(s.cfg.Path, "runtime", "current_config.toml"))
 	if err != nil {
@@ -300,6 +309,7 @@ func TestRuntimeConfiguration(t *testing.T) {
 }
 
 func TestRandomRootPassword(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var log bytes.Buffer
 	run := func() *Server {
@@ -329,6 +339,7 @@ func TestRandomRootPassword(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *Config) { c.TCP.TLS.Enabled = true; c.TCP.TLS.CertFile = "/none" })
 	nc, err := tls.Dial("tcp", s.Addr().String(), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a certificate made for this run
 	if err != nil {
@@ -352,6 +363,7 @@ func TestTLS(t *testing.T) {
 
 // A stop under load answers what it has read, keeps what it acknowledged, and is quick.
 func TestCloseUnderLoad(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s, err := tryStart(t, func(c *Config) { c.Path = dir })
 	if err != nil {
@@ -399,6 +411,7 @@ func TestCloseUnderLoad(t *testing.T) {
 // On a full disk sends fail with a code that says so, polls go on, and sends work
 // again when there is room.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	mem := vfs.NewMem(3)
 	mem.SetCapacity(24 << 20)
 	s := start(t, func(c *Config) { c.Path = "/node" }, withFS(mem))
@@ -435,6 +448,7 @@ func TestFullDisk(t *testing.T) {
 }
 
 func TestCloseTwiceAndCancelledStart(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	if err := s.Close(context.Background()); err != nil {
 		t.Fatal(err)

@@ -26,6 +26,7 @@ func (r *raw) replicated(op wire.Operation) wire.RequestHeader {
 }
 
 func TestWithoutSession(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := dial(t, s)
 	// All on one connection: none of the answers may end it.
@@ -71,6 +72,7 @@ func TestWithoutSession(t *testing.T) {
 }
 
 func TestSignInRefusals(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := dial(t, s)
 	version := func(v wire.Version) wire.ClientVersion {
@@ -127,6 +129,7 @@ func TestSignInRefusals(t *testing.T) {
 }
 
 func TestBoundConnection(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := login(t, s)
 	session := r.session
@@ -224,6 +227,7 @@ func TestBoundConnection(t *testing.T) {
 // Registering a client id again takes the session over: the older connection is
 // told at its next frame (routing G8).
 func TestClientIDRegisteredAgain(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	old := login(t, s)
 	stream, topic := old.topic(1)
@@ -248,6 +252,7 @@ func TestClientIDRegisteredAgain(t *testing.T) {
 }
 
 func TestDisconnectLogsOut(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := login(t, s)
 	before := s.machine.SessionCount()
@@ -256,6 +261,7 @@ func TestDisconnectLogsOut(t *testing.T) {
 }
 
 func TestMetadataRequestsOnce(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	r := login(t, s)
 	frame := r.frame(&wire.CreateStream{Name: "once"})
