@@ -91,7 +91,7 @@ func TestFlippedBits(t *testing.T) {
 	lastStart := lastSeg.FileBytes - recordLength(all[len(all)-1].Data)
 	step := int64(1)
 	if testing.Short() {
-		step = 7
+		step = 29
 	}
 	for _, sameBoot := range []bool{true, false} {
 		for _, verified := range []uint64{0, segs[1].LastIndex, lastSeg.LastIndex} {

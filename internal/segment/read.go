@@ -256,7 +256,7 @@ func (l *Log) plan(dst *ReadBuffer) (p readPlan, err error) {
 	if l.cursors != nil {
 		for i := range l.cursors {
 			if c := &l.cursors[i]; c.s == s && c.offset == dst.next {
-				p.st, p.known = c.st, true
+				p.st, p.known, p.linked = c.st, true, true
 				return p, nil
 			}
 		}
@@ -428,10 +428,19 @@ func (l *Log) readFile(dst *ReadBuffer, p *readPlan) (more bool, err error) {
 		return false, err
 	}
 	defer l.o.Handles.release(hd)
-	more, err = l.scanPart(dst, p, hd.f)
+	if more, err = l.scanPart(dst, p, hd.f); err == nil {
+		return more, nil
+	}
+	return l.readAgain(dst, p, hd.f, err)
+}
+
+// readAgain looks at the error of a read. When the index pointed to where no
+// record is, the index is made again and the part is read with it: the index is
+// a hint, the log decides. Everything else is reported.
+func (l *Log) readAgain(dst *ReadBuffer, p *readPlan, f vfs.File, err error) (more bool, _ error) {
+	s := p.s
 	var broken *breakError
-	if errors.As(err, &broken) && !p.linked && !p.known && broken.pos == p.st.pos && p.sealed {
-		// The index pointed to where no record is. It is a hint: walk.
+	if errors.As(err, &broken) && !p.linked && broken.pos == p.st.pos && p.sealed {
 		entries, ierr := l.rebuildIndex(s, p.end)
 		if ierr != nil {
 			return false, ierr
@@ -441,7 +450,7 @@ func (l *Log) readFile(dst *ReadBuffer, p *readPlan) (more bool, err error) {
 		if i := byOffset(entries, dst.next-s.start.offset); i > 0 {
 			p.st, p.linked = entries[i].state(s.start), false
 		}
-		more, err = l.scanPart(dst, p, hd.f)
+		more, err = l.scanPart(dst, p, f)
 	}
 	return more, asDamage(s.path+logSuffix, err)
 }
@@ -516,7 +525,8 @@ func (l *Log) remember(offset uint64, p *readPlan, st state, linked bool, f vfs.
 	}
 	l.cursors[at] = cursor{offset, p.s, st}
 	l.mu.Unlock()
-	if p.known {
+	if p.known && st.pos/readChunk != p.st.pos/readChunk {
+		// Once per chunk: the call walks the page cache.
 		f.AdviseWillNeed(st.pos, readChunk)
 	}
 }

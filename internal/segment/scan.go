@@ -26,6 +26,9 @@ func (e *breakError) Error() string { return fmt.Sprintf("at byte %d: %s", e.pos
 
 // asDamage turns a break into the error that the package reports.
 func asDamage(file string, err error) error {
+	if err == nil {
+		return nil
+	}
 	var b *breakError
 	if errors.As(err, &b) {
 		return &DamageError{File: file, Position: b.pos, Index: b.index, Reason: b.reason}
