@@ -87,7 +87,6 @@ func TestKillUnderLoad(t *testing.T) {
 	for round := range 3 {
 		if round > 0 {
 			p = startProcess(t, dir)
-			r = loginAt(t, p.Addr())
 		}
 		stopAt := time.Now().Add(300 * time.Millisecond)
 		var wg sync.WaitGroup
