@@ -233,7 +233,7 @@ func (c *Client) signOut(ctx context.Context) error {
 	if l == nil || l.session == 0 {
 		return nil
 	}
-	_, err := c.write(ctx, laneKey{kind: laneMetadata}, &wire.LogoutUser{})
+	_, _, err := c.write(ctx, laneKey{kind: laneMetadata}, &wire.LogoutUser{})
 	if classifyErr(err) == reactReconnect {
 		return nil
 	}

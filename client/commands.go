@@ -291,7 +291,7 @@ func (c *Client) ConsumerOffset(ctx context.Context, consumer wire.Consumer, str
 
 // StoreConsumerOffset stores an offset: that of the last message handled.
 func (c *Client) StoreConsumerOffset(ctx context.Context, consumer wire.Consumer, stream, topic wire.Identifier, partition uint32, offset uint64) error {
-	_, err := c.write(ctx, progressKey(consumer, stream, topic, partition), &wire.StoreConsumerOffset{
+	_, _, err := c.write(ctx, progressKey(consumer, stream, topic, partition), &wire.StoreConsumerOffset{
 		Consumer: consumer, Stream: stream, Topic: topic, Partition: wire.SomePartition(partition), Offset: offset, Ack: wire.AckQuorum,
 	})
 	return err
@@ -299,7 +299,7 @@ func (c *Client) StoreConsumerOffset(ctx context.Context, consumer wire.Consumer
 
 // DeleteConsumerOffset removes a stored offset.
 func (c *Client) DeleteConsumerOffset(ctx context.Context, consumer wire.Consumer, stream, topic wire.Identifier, partition uint32) error {
-	_, err := c.write(ctx, progressKey(consumer, stream, topic, partition), &wire.DeleteConsumerOffset{
+	_, _, err := c.write(ctx, progressKey(consumer, stream, topic, partition), &wire.DeleteConsumerOffset{
 		Consumer: consumer, Stream: stream, Topic: topic, Partition: wire.SomePartition(partition), Ack: wire.AckQuorum,
 	})
 	return err
@@ -328,19 +328,23 @@ func find[R wire.Reply](ctx context.Context, c *Client, req wire.Request, into R
 	return decode(req, payload, into)
 }
 
-// change does a metadata operation with a payload.
+// change does a metadata operation with a payload. When an earlier attempt was
+// applied and its reply is gone, the error is wire.ErrRequestAlreadyApplied.
 func change[R wire.Reply](ctx context.Context, c *Client, req wire.Request, into R) (R, error) {
 	var none R
-	payload, err := c.write(ctx, laneKey{kind: laneMetadata}, req)
+	payload, applied, err := c.write(ctx, laneKey{kind: laneMetadata}, req)
 	if err != nil {
 		return none, err
+	}
+	if applied { // done, but what the reply said is gone: the caller has to look
+		return none, fmt.Errorf("%v: %w", req.Code(), wire.ErrRequestAlreadyApplied)
 	}
 	return decode(req, payload, into)
 }
 
 // metadata does a metadata operation without a payload.
 func (c *Client) metadata(ctx context.Context, req wire.Request) error {
-	_, err := c.write(ctx, laneKey{kind: laneMetadata}, req)
+	_, _, err := c.write(ctx, laneKey{kind: laneMetadata}, req)
 	return err
 }
 

@@ -24,6 +24,7 @@ type verdict struct {
 	reason wire.EvictionReason
 	n      int
 	wait   <-chan struct{}
+	reply  wire.Reply
 }
 
 type verdictKind int
@@ -40,6 +41,7 @@ const (
 	after                         // wait, then execute and answer
 	execAs                        // execute, answer code in the status
 	bare                          // execute, answer without a body
+	say                           // answer with reply, do not execute
 )
 
 type fakeRequest struct {
@@ -316,6 +318,8 @@ func (c *fakeConn) handle(req *fakeRequest) bool {
 		return c.send(wire.AppendStatus(nil, h, v.code))
 	case refuseBody:
 		return c.send(wire.AppendReply(nil, h, wire.AppendResultError(nil, v.code)))
+	case say:
+		return c.send(wire.AppendSuccess(nil, h, v.reply))
 	case evict:
 		s.mu.Lock()
 		c.session = 0

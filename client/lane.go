@@ -337,8 +337,9 @@ func (k *laneCore) succeed(w *write, payload []byte, applied bool, fx *effects) 
 	w.payload = payload
 	if w.op == wire.OpSendMessages {
 		w.confirmation = confirmationOf(payload)
-		w.confirmation.Duplicate = applied || w.replayed && len(payload) == 0
+		applied = applied || w.replayed && len(payload) == 0
 	}
+	w.confirmation.Duplicate = applied
 	k.finish(w, nil, fx)
 }
 

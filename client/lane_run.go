@@ -199,8 +199,12 @@ func (ln *lane) notify() {
 func (ln *lane) answered(w *write) {
 	var fx effects
 	ln.mu.Lock()
+	late, address := w.isTold && w.call.err == nil, w.on.address
 	ln.core.answered(w, time.Now(), &fx)
 	ln.mu.Unlock()
+	if late {
+		ln.c.h.onLate(address)
+	}
 	ln.apply(&fx)
 	ln.notify()
 }
@@ -303,7 +307,10 @@ func (ln *lane) send(w *write, l *link) {
 	if err == nil && !full {
 		return
 	}
-	if full && ln.submitSlow(w, l) {
+	if full {
+		err = ln.submitSlow(w, l)
+	}
+	if err == nil || errors.Is(err, errWithdrawn) {
 		return
 	}
 	ln.mu.Lock()
@@ -311,10 +318,10 @@ func (ln *lane) send(w *write, l *link) {
 	ln.mu.Unlock()
 }
 
-func (ln *lane) submitSlow(w *write, l *link) bool {
+func (ln *lane) submitSlow(w *write, l *link) error {
 	ctx, cancel := context.WithDeadline(ln.c.ctx, w.deadline)
 	defer cancel()
-	return l.submit(ctx, &w.call) == nil
+	return l.submit(ctx, &w.call)
 }
 
 // lift asks 103 on the fenced link, which makes the server accept sends to the

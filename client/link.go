@@ -118,6 +118,7 @@ type call struct {
 
 	state  callState
 	held   bool // answered while the writer still had it
+	given  bool // its caller has gone; the reply is late
 	seq    uint64
 	sent   time.Time
 	header [wire.HeaderSize]byte
@@ -125,6 +126,9 @@ type call struct {
 }
 
 func (c *call) size() int { return wire.HeaderSize + len(c.meta) + len(c.bulk) }
+
+// errWithdrawn says that a call was taken back while it waited for room.
+var errWithdrawn = errors.New("withdrawn")
 
 // errLinkClosed says that a call was not taken because the link is gone.
 var errLinkClosed = errors.New("link closed")
@@ -246,7 +250,8 @@ func (l *link) pipeline() {
 }
 
 func (c *call) reset() {
-	c.reply, c.body, c.buf, c.err, c.wrote, c.held = wire.ReplyHeader{}, nil, nil, nil, wroteNothing, false
+	c.reply, c.body, c.buf, c.err = wire.ReplyHeader{}, nil, nil, nil
+	c.wrote, c.held, c.given = wroteNothing, false, false
 }
 
 // try is submit without waiting: full reports that there is no room now.
@@ -300,6 +305,8 @@ func (l *link) submit(ctx context.Context, c *call) error {
 		return nil // taken, perhaps even answered
 	case l.err != nil:
 		return errLinkClosed
+	case c.state == callIdle:
+		return errWithdrawn
 	default:
 		l.drop(c)
 		return context.Cause(ctx)
@@ -383,7 +390,16 @@ func (l *link) wakeWriter() {
 func (l *link) withdraw(c *call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.state != callQueued || l.err != nil {
+	if l.err != nil {
+		return false
+	}
+	if c.state == callWaiting {
+		ch := l.waiters[c]
+		l.drop(c)
+		close(ch)
+		return true
+	}
+	if c.state != callQueued {
 		return false
 	}
 	for i, q := range l.queue {
@@ -631,7 +647,11 @@ func (l *link) readReply(br *bufio.Reader, reply *wire.ReplyHeader, n int, scrat
 		return nil
 	}
 	c.wrote = wroteAll
+	late := c.given
 	l.mu.Unlock()
+	if late {
+		l.h.onLate(l.address)
+	}
 	c.to.complete(c)
 	return nil
 }
@@ -689,6 +709,9 @@ func (l *link) roundTrip(ctx context.Context, req call) (*syncCall, error) {
 	if l.withdraw(&s.call) {
 		return s, context.Cause(ctx)
 	}
+	l.mu.Lock()
+	s.given = true
+	l.mu.Unlock()
 	// The link still owns s: report on a copy.
 	return &syncCall{call: call{wrote: wroteAll}}, context.Cause(ctx)
 }

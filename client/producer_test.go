@@ -199,6 +199,85 @@ func TestProducerErrors(t *testing.T) {
 	}
 }
 
+// TestProducerLinger: a batch waits for more messages, and leaves by itself.
+func TestProducerLinger(t *testing.T) {
+	s := newFake(t, 1)
+	c := s.connect(t)
+	p := c.Producer(stream, topic, ProducerConfig{Linger: 20 * time.Millisecond})
+	ctx := within(t, 5*time.Second)
+	for range 5 {
+		if err := p.Enqueue(ctx, text("x"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := p.Send(ctx, text("y")); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.counted(wire.CodeSendMessages); n != 1 {
+		t.Fatalf("%d batches", n)
+	}
+}
+
+// TestFullLink: a link that is full makes its lanes wait, and what is given up
+// while it waits was never written.
+func TestFullLink(t *testing.T) {
+	s := newFake(t, 3)
+	waits := &waitHook{}
+	c := s.connect(t, WithHooks(waits), With(func(o *Options) { o.MaxPending = 2 }))
+	ctx := within(t, 5*time.Second)
+	for i := range uint32(3) { // reads the topic
+		if _, err := c.Send(ctx, stream, topic, wire.PartitionID(i), text("warm")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release := make(chan struct{})
+	s.on(func(r *fakeRequest) verdict {
+		if r.command == wire.CodeSendMessages {
+			return verdict{kind: after, wait: release}
+		}
+		return verdict{}
+	})
+	results := make(chan error, 2)
+	for i := range uint32(2) {
+		go func() {
+			_, err := c.Send(ctx, stream, topic, wire.PartitionID(i), text("x"))
+			results <- err
+		}()
+	}
+	waitFor(t, "two in flight", func() bool { return s.counted(wire.CodeSendMessages) == 5 })
+	short, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
+	defer cancel()
+	if _, err := c.Send(short, stream, topic, wire.PartitionID(2), text("never")); !errors.Is(err, ErrNotAdmitted) || errors.Is(err, ErrOutcomeUnknown) {
+		t.Fatalf("got %v", err)
+	}
+	go func() {
+		_, err := c.Send(ctx, stream, topic, wire.PartitionID(2), text("x"))
+		results <- err
+	}()
+	close(release)
+	for range 3 {
+		if err := <-results; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		if got := s.payloads(i); !slices.Equal(got, []string{"warm", "x"}) {
+			t.Fatalf("partition %d: %v", i, got)
+		}
+	}
+	if waits.count() == 0 {
+		t.Fatal("the wait was not told")
+	}
+}
+
+type waitHook struct{ lateHook }
+
+func (h *waitHook) OnBackpressure(cause string, _ time.Duration) {
+	if cause == "link" {
+		h.OnLateReply("")
+	}
+}
+
 // TestProducerClose: Close sends what is buffered; with a context that is over it
 // gives up, tells everybody, and does not hang.
 func TestProducerClose(t *testing.T) {

@@ -133,8 +133,9 @@ type waiter struct {
 func (w *waiter) told(*write)     { close(w.done) }
 func (w *waiter) released(*write) {}
 
-// write does a replicated request through its lane.
-func (c *Client) write(ctx context.Context, key laneKey, req wire.Request) ([]byte, error) {
+// write does a replicated request through its lane. applied means that an earlier
+// attempt was applied and that its reply is gone.
+func (c *Client) write(ctx context.Context, key laneKey, req wire.Request) (payload []byte, applied bool, err error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	body := req.Append(nil)
@@ -145,9 +146,9 @@ func (c *Client) write(ctx context.Context, key laneKey, req wire.Request) ([]by
 		w.stamp = wire.BodyStamp(body)
 	}
 	if err := c.await(ctx, key, key.stream, key.topic, w, owner.done); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return w.payload, nil
+	return w.payload, w.confirmation.Duplicate, nil
 }
 
 // await pushes a write and waits for its outcome; the owner closes done.

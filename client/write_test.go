@@ -356,6 +356,7 @@ func TestDeadline(t *testing.T) {
 	if conf, err := c.Send(within(t, 5*time.Second), stream, topic, wire.PartitionID(0), text("next")); err != nil || conf.Offset != 1 {
 		t.Fatalf("%+v %v", conf, err)
 	}
+	waitFor(t, "the late reply to be counted", func() bool { return late.count() == 1 })
 	if n := len(s.registered()); n != 1 {
 		t.Fatalf("%d registrations", n)
 	}
@@ -486,6 +487,12 @@ func (h *lateHook) OnLateReply(string) {
 	h.mu.Lock()
 	h.n++
 	h.mu.Unlock()
+}
+
+func (h *lateHook) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.n
 }
 
 func waitFor(t testing.TB, what string, ok func() bool) {
