@@ -67,6 +67,9 @@ func Prepare(o Options) (*Cluster, error) {
 			Index: i, Name: NodeName(i), cluster: c, Dir: filepath.Join(o.Dir, NodeName(i)),
 			direct: fmt.Sprintf("127.0.0.1:%d", p.client(i)), log: filepath.Join(o.Dir, NodeName(i)+".log"),
 		}
+		if dir, ok := o.Data[i]; ok {
+			n.Dir = dir
+		}
 		c.nodes = append(c.nodes, n)
 		if err := os.MkdirAll(n.Dir, 0o700); err != nil {
 			return nil, errors.Join(err, c.Close(context.Background()))

@@ -20,6 +20,9 @@ type Options struct {
 	// Dir is where configurations, data and logs go; New takes a temporary directory of the test.
 	Dir string
 
+	// Data puts data directories of nodes elsewhere than under Dir.
+	Data map[int]string
+
 	// Proxies puts a proxy between clients and each node; the roster advertises the proxies.
 	Proxies bool
 	// PeerProxies puts a proxy into each direction between two nodes.

@@ -3,7 +3,8 @@ package harness
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc64"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/whippetmq/whippet/wire"
 )
@@ -11,15 +12,13 @@ import (
 // A payload of the checker says who sent it and as which message, and carries a checksum, so that a message that was
 // altered, or that nobody sent, is told from its bytes alone:
 //
-//	magic u32, producer u32, partition u32, filler length u32, sequence u64, filler, crc64 u64
+//	magic u32, producer u32, partition u32, filler length u32, sequence u64, filler, XXH3 u64
 //
 // The message id is (producer << 32 | partition, sequence), so that ids are checked too.
 const (
 	payloadMagic = 0x57504854
 	payloadMin   = 32
 )
-
-var crcTable = crc64.MakeTable(crc64.ECMA) //nolint:gochecknoglobals // a constant that Go cannot spell
 
 // Key names a message: the sequence counts the messages of a producer to a partition, from 0, in the order of the calls.
 type Key struct {
@@ -40,20 +39,21 @@ func (k Key) id() wire.U128 {
 // message makes the message with a payload of about size bytes.
 func (k Key) message(size int) wire.Message {
 	filler := max(0, size-payloadMin)
-	b := make([]byte, 0, payloadMin+filler)
+	b := make([]byte, 0, payloadMin+filler+8)
 	b = binary.LittleEndian.AppendUint32(b, payloadMagic)
 	b = binary.LittleEndian.AppendUint32(b, k.Producer)
 	b = binary.LittleEndian.AppendUint32(b, k.Partition)
 	b = binary.LittleEndian.AppendUint32(b, uint32(filler))
 	b = binary.LittleEndian.AppendUint64(b, k.Sequence)
-	x := k.Sequence*0x9e3779b97f4a7c15 + uint64(k.Producer)
-	for range filler {
+	end := len(b) + filler
+	for x := k.Sequence*0x9e3779b97f4a7c15 + uint64(k.Producer) + 1; len(b) < end; {
 		x ^= x << 13
 		x ^= x >> 7
 		x ^= x << 17
-		b = append(b, byte(x))
+		b = binary.LittleEndian.AppendUint64(b, x)
 	}
-	b = binary.LittleEndian.AppendUint64(b, crc64.Checksum(b, crcTable))
+	b = b[:end]
+	b = binary.LittleEndian.AppendUint64(b, xxh3.Hash(b))
 	return wire.Message{ID: k.id(), Payload: b}
 }
 
@@ -66,7 +66,7 @@ func readPayload(id wire.U128, b []byte) (Key, error) {
 	if int(binary.LittleEndian.Uint32(b[12:])) != len(b)-payloadMin {
 		return k, fmt.Errorf("%s has another length: %d bytes", k, len(b))
 	}
-	if crc64.Checksum(b[:len(b)-8], crcTable) != binary.LittleEndian.Uint64(b[len(b)-8:]) {
+	if xxh3.Hash(b[:len(b)-8]) != binary.LittleEndian.Uint64(b[len(b)-8:]) {
 		return k, fmt.Errorf("%s was altered: its checksum does not fit", k)
 	}
 	if id != k.id() {
