@@ -14,6 +14,13 @@ import (
 // startProducers starts the workers that send: per connection, as many as may have a request in flight, or one that
 // feeds a batching producer.
 func (r *runner) startProducers(ctx context.Context, wg *sync.WaitGroup, clients []*client.Client, begin time.Time) {
+	start := func(worker func()) {
+		r.sending.Add(1)
+		wg.Go(func() {
+			defer r.sending.Add(-1)
+			worker()
+		})
+	}
 	for i, c := range clients {
 		var schedule *Schedule
 		if r.plan.Rate > 0 {
@@ -23,14 +30,14 @@ func (r *runner) startProducers(ctx context.Context, wg *sync.WaitGroup, clients
 		if r.plan.API == APIProducer {
 			rec := newRecorder(&r.gate)
 			r.producers = append(r.producers, rec)
-			wg.Go(func() { r.batchingProducer(ctx, c, i, schedule, rec) })
+			start(func() { r.batchingProducer(ctx, c, i, schedule, rec) })
 			continue
 		}
 		turn := &partitionTurn{next: uint32(i), count: r.plan.Partitions}
 		for range r.plan.InFlight {
 			rec := newRecorder(&r.gate)
 			r.producers = append(r.producers, rec)
-			wg.Go(func() { r.sender(ctx, c, i, turn, schedule, rec) })
+			start(func() { r.sender(ctx, c, i, turn, schedule, rec) })
 		}
 	}
 }

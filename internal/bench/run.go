@@ -61,6 +61,7 @@ type runner struct {
 	endToEnd  recorders
 	schedules []*Schedule
 
+	sending   atomic.Int32 // producing workers that have not ended
 	remaining atomic.Int64 // messages of a counted run that nobody has claimed
 	deadline  time.Time    // of a timed run; zero otherwise
 
@@ -217,6 +218,9 @@ func (r *runner) measure(ctx context.Context) (*Result, error) {
 	if p.Messages == 0 {
 		r.deadline = begin.Add(time.Duration(p.WarmUp + p.Duration))
 	}
+	if p.WarmUp == 0 {
+		r.gate.open(begin) // before the first request, so that none is missed
+	}
 	r.startProducers(ctx, &wg, producing, begin)
 	r.startConsumers(ctx, &wg, consuming)
 
@@ -231,9 +235,7 @@ func (r *runner) watch(begin time.Time, done <-chan struct{}) (*Result, error) {
 	from := begin.Add(time.Duration(p.WarmUp))
 	warm := time.NewTimer(time.Until(from))
 	defer warm.Stop()
-	if p.WarmUp == 0 {
-		r.gate.open(begin)
-	} else {
+	if p.WarmUp > 0 {
 		select {
 		case <-warm.C:
 			from = time.Now()

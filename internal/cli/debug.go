@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/whippetmq/whippet/internal/segment"
 	"github.com/whippetmq/whippet/internal/vfs"
@@ -18,6 +19,11 @@ type debugDumpCmd struct {
 
 // Run prints the log; it only reads, and may run beside the server.
 func (c *debugDumpCmd) Run(inv *invocation) error {
+	if st, err := os.Stat(c.Dir); err != nil {
+		return fmt.Errorf("dump the log: %w", err)
+	} else if !st.IsDir() {
+		return fmt.Errorf("dump the log: %s is not a directory", c.Dir)
+	}
 	if err := segment.Dump(inv.Stdout, vfs.OS(), c.Dir); err != nil {
 		return fmt.Errorf("dump %s: %w", c.Dir, err)
 	}

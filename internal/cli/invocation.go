@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -146,6 +147,12 @@ func (inv *invocation) options() (client.Options, error) {
 	} else if o, err = inv.separateOptions(); err != nil {
 		return o, err
 	}
+	if o.Reconnect.Retries == 0 && g.TCPReconnectRetries != "unlimited" {
+		// A command, other than a program, is not to wait for ever for a server that is not there.
+		if o.Reconnect.Retries, err = retries(g.TCPReconnectRetries); err != nil {
+			return o, err
+		}
+	}
 	o.RequestTimeout = time.Duration(timeout) * time.Microsecond
 	o.Name = "whippet-cli"
 	if inv.trace != nil {
@@ -172,17 +179,19 @@ func (inv *invocation) separateOptions() (client.Options, error) {
 		return o, badUsage("--tcp-reconnection-interval %q is not a duration above zero, such as 1s", g.TCPReconnectInterval)
 	}
 	o.Reconnect.Interval = time.Duration(interval) * time.Microsecond
-	if g.TCPReconnectRetries != "unlimited" {
-		var n uint32
-		if _, err := fmt.Sscanf(g.TCPReconnectRetries+"\n", "%d\n", &n); err != nil {
-			return o, badUsage("--tcp-reconnection-max-retries %q is neither a number nor unlimited", g.TCPReconnectRetries)
-		}
-		o.Reconnect.Retries = int(min(n, 1<<30))
-		if n == 0 {
-			o.Reconnect.Retries = -1
-		}
-	}
 	return o, inv.credentials(&o)
+}
+
+// retries reads a number of retries into the form of the client's options, where 0 is unlimited.
+func retries(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	switch {
+	case err != nil:
+		return 0, badUsage("--tcp-reconnection-max-retries %q is neither a number nor unlimited", s)
+	case n == 0:
+		return -1, nil
+	}
+	return int(n), nil
 }
 
 // credentials fills in the first kind of credentials that there is, or none.

@@ -77,6 +77,9 @@ func (c *messageSendCmd) Run(inv *invocation) error {
 	if err != nil {
 		return err
 	}
+	if seal != nil && (len(headers) > 0 || c.Input != "") {
+		return badUsage("--encryption-key encrypts payloads only, so it takes neither --headers nor --input-file, which would send headers in clear")
+	}
 	next, closeSource, err := c.source(inv)
 	if err != nil {
 		return err
@@ -88,18 +91,10 @@ func (c *messageSendCmd) Run(inv *invocation) error {
 	if err != nil {
 		return err
 	}
-	if seal != nil && len(headers) > 0 {
-		headers, err = nil, nil // below they go out sealed, as bytes
-	}
-	encoded := sealHeaders(seal, c.Headers)
 	producer := conn.Producer(c.Stream.Identifier, c.Topic.Identifier, c.producerConfig())
 	res := &sendResult{partitions: map[uint32]*sentRange{}}
 	sendErr := c.sendAll(inv.ctx, producer, next, res, func(m *client.Message) {
-		if m.HeadersBytes == nil {
-			m.Headers, m.HeadersBytes = headers, encoded
-		} else {
-			m.HeadersBytes = seal.seal(m.HeadersBytes)
-		}
+		m.Headers = headers
 		m.Payload = seal.seal(m.Payload)
 	})
 	// What was handed over is still sent after Ctrl-C: its lines have been read and are nowhere else.
@@ -109,15 +104,6 @@ func (c *messageSendCmd) Run(inv *invocation) error {
 		sendErr = err
 	}
 	return c.report(inv, res, sendErr)
-}
-
-// sealHeaders encodes and encrypts the headers of the command line; nil without a key or without headers.
-func sealHeaders(seal *sealer, specs []string) []byte {
-	h, err := parseHeaders(specs) // checked before
-	if seal == nil || err != nil || len(h) == 0 {
-		return nil
-	}
-	return seal.seal(h.AppendSorted(nil))
 }
 
 func (c *messageSendCmd) producerConfig() client.ProducerConfig {

@@ -53,6 +53,9 @@ func readMessageFile(r io.Reader) (m wire.Message, size int, err error) {
 	}
 	body := make([]byte, payload+headers)
 	if _, err := io.ReadFull(r, body); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF // the end of the file is no end of the messages here
+		}
 		return m, 0, fmt.Errorf("a message is cut short: %w", err)
 	}
 	m.ID = wire.GetU128(h[8:])

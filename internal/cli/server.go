@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
+	"github.com/whippetmq/whippet/internal/vfs"
 	"github.com/whippetmq/whippet/server"
 )
 
@@ -59,7 +61,7 @@ func (c *serverCmd) Run(inv *invocation) error {
 	}
 	startCtx, cancel := context.WithTimeout(inv.ctx, startLimit)
 	defer cancel()
-	srv, err := server.Start(startCtx, cfg)
+	srv, err := startServer(startCtx, cfg)
 	if err != nil {
 		if inv.ctx.Err() != nil {
 			return nil // told to stop while it started
@@ -77,6 +79,29 @@ func (c *serverCmd) Run(inv *invocation) error {
 	}
 	<-inv.ctx.Done()
 	return stop(srv)
+}
+
+// takeOver is how long a start waits for address and directory while a process that was just killed still holds them:
+// the kernel frees both a moment after the process is gone for others.
+const takeOver = 2 * time.Second
+
+func startServer(ctx context.Context, cfg *server.Config) (*server.Server, error) {
+	deadline := time.Now().Add(takeOver)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		srv, err := server.Start(ctx, cfg)
+		var locked *vfs.LockedError
+		busy := errors.Is(err, syscall.EADDRINUSE) || errors.As(err, &locked)
+		if !busy || time.Now().After(deadline) {
+			return srv, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-tick.C:
+		}
+	}
 }
 
 func stop(srv *server.Server) error {
