@@ -101,20 +101,3 @@ func logFiles(dir string) ([]string, error) {
 	}
 	return out, nil
 }
-
-// logBytes is how much the files of messages hold.
-func logBytes(dir string) (uint64, error) {
-	files, err := logFiles(dir)
-	if err != nil {
-		return 0, err
-	}
-	var total uint64
-	for _, f := range files {
-		st, err := os.Stat(f)
-		if err != nil {
-			return 0, err
-		}
-		total += uint64(st.Size())
-	}
-	return total, nil
-}

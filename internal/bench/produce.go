@@ -191,7 +191,7 @@ func (r *runner) batchingProducer(ctx context.Context, c *client.Client, index i
 			_ = producer.Flush(flushCtx) // the last, partial batch
 			cancel()
 		}
-		if err, n := failures.get(); err != nil && r.failed(ctx, fmt.Errorf("send: %w", err), n) {
+		if n, err := failures.get(); err != nil && r.failed(ctx, fmt.Errorf("send: %w", err), n) {
 			return
 		}
 	}
@@ -217,8 +217,8 @@ func (f *failureCount) clear() {
 	f.mu.Unlock()
 }
 
-func (f *failureCount) get() (error, int) {
+func (f *failureCount) get() (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.err, f.n
+	return f.n, f.err
 }
