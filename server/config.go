@@ -32,7 +32,6 @@ func offered(c *Config) error {
 		key  string
 		what string
 	}{
-		{c.Cluster.Enabled, "cluster.enabled", "a cluster of several nodes"},
 		{c.Crypt.Enabled, "encryption.enabled", "encryption at rest"},
 		{c.Telemetry.Enabled, "telemetry.enabled", "telemetry export"},
 	} {

@@ -270,7 +270,11 @@ func TestWrongConfigurationOpensNothing(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"cluster":           {func(c *Config) { c.Cluster.Enabled = true }, "cluster.enabled"},
+		"cluster of none":   {func(c *Config) { c.Cluster.Enabled = true }, "--replica-id"},
+		"not in the roster": {func(c *Config) { clusterOf(c, "127.0.0.1"); c.ReplicaID = 1 }, "--replica-id"},
+		"open to strangers": {func(c *Config) { clusterOf(c, "192.0.2.1") }, "cluster.auth.enabled"},
+		"short secret":      {func(c *Config) { clusterOf(c, "192.0.2.1"); c.Cluster.AuthEnabled = true; c.Cluster.Secret = "short" }, "cluster.auth.shared_secret"},
+		"root of a cluster": {func(c *Config) { clusterOf(c, "127.0.0.1"); c.Root.Default = false }, "IGGY_ROOT_USERNAME"},
 		"encryption":        {func(c *Config) { c.Crypt.Enabled = true }, "encryption.enabled"},
 		"no transport":      {func(c *Config) { c.TCP.Enabled = false }, "tcp.enabled"},
 		"port taken":        {func(c *Config) { c.TCP.Address = busy.Addr().String() }, "tcp.address"},

@@ -13,11 +13,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
 	"github.com/whippetmq/whippet/internal/broker"
 	"github.com/whippetmq/whippet/internal/clock"
+	"github.com/whippetmq/whippet/internal/cluster"
 	"github.com/whippetmq/whippet/internal/config"
 	"github.com/whippetmq/whippet/internal/credential"
 	"github.com/whippetmq/whippet/internal/gateway/tcp"
@@ -50,6 +50,11 @@ type options struct {
 	log   *slog.Logger
 	fs    vfs.FS
 	clock clock.Clock
+
+	// For tests: listeners that are there already, so that ports can be free ones, how nodes dial each other, and the balancer's pace.
+	clients, peers net.Listener
+	dial           func(ctx context.Context, address string) (net.Conn, error)
+	balance        func(*cluster.BalancerConfig)
 }
 
 // WithLogger has the node log there, and nowhere else. Without it the node logs
@@ -64,7 +69,11 @@ type Server struct {
 	clock clock.Clock
 
 	addr     net.Addr
-	logs     *logFiles // nil = the caller's logger
+	id       wire.U128     // of the cluster
+	self     uint64        // node id
+	link     *cluster.Link // nil on a node of its own
+	duties   *duties       // nil on a node of its own
+	logs     *logFiles     // nil = the caller's logger
 	host     *replica.Host
 	machine  *metadata.Machine
 	metadata *replica.Group
@@ -91,8 +100,11 @@ func Start(ctx context.Context, cfg *Config, opts ...Option) (_ *Server, err err
 		o.fs = vfs.OS()
 	}
 	c := *cfg
-	s := &Server{cfg: &c, fs: o.fs, log: o.log, clock: o.clock, stop: make(chan struct{})}
+	s := &Server{cfg: &c, fs: o.fs, log: o.log, clock: o.clock, stop: make(chan struct{}), self: cluster.NodeID(0)}
 	if err := offered(&c); err != nil {
+		return nil, err
+	}
+	if err := s.identify(); err != nil {
 		return nil, err
 	}
 	tls, err := tlsOf("tcp.tls", c.TCP.TLS)
@@ -101,13 +113,15 @@ func Start(ctx context.Context, cfg *Config, opts ...Option) (_ *Server, err err
 	}
 	if c.Fresh || !s.initialised() {
 		// Wrong credentials are to be told before anything is made.
-		if _, _, _, err := c.Root.Credentials(false); err != nil {
+		if _, _, _, err := c.Root.Credentials(c.Cluster.Enabled); err != nil {
 			return nil, err
 		}
 	}
-	ln, err := net.Listen("tcp", c.TCP.Address)
-	if err != nil {
-		return nil, fmt.Errorf("tcp.address: %w", err)
+	ln := o.clients
+	if ln == nil {
+		if ln, err = net.Listen("tcp", c.TCP.Address); err != nil {
+			return nil, fmt.Errorf("tcp.address: %w", err)
+		}
 	}
 	defer func() {
 		if err != nil {
@@ -126,7 +140,9 @@ func Start(ctx context.Context, cfg *Config, opts ...Option) (_ *Server, err err
 		Handler: s.broker, Logger: s.log, MaxFrame: int(c.Bus.MaxMessage), MaxConnections: maxConnections(c.Bus.MaxConnections),
 		MaxRequests: int(c.Bus.ClientQueue), HeaderTimeout: c.Bus.HandshakeGrace, DrainTimeout: min(c.Sharding.DrainTimeout, closeLimit),
 	})
-	if err := s.bootstrap(ctx); err != nil {
+	if s.link != nil {
+		s.startDuties(o)
+	} else if err := s.bootstrap(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.writeRuntime(); err != nil {
@@ -163,48 +179,72 @@ func (s *Server) open(ctx context.Context, o options) error {
 		log := s.log
 		s.clock = clock.System(func(behind time.Duration) { log.Warn("the wall clock was stepped", "behind", behind) })
 	}
-	cluster := xxh3.HashString128(standaloneCluster)
-	id := wire.U128{Lo: cluster.Lo, Hi: cluster.Hi}
-	rc := replica.Config{FS: s.fs, Dir: c.Path, NodeID: 1, Clock: s.clock, Shards: c.Sharding.Shards, Logger: s.log}
-	wire.PutU128(rc.ClusterID[:], id)
+	rc := replica.Config{FS: s.fs, Dir: c.Path, NodeID: s.self, Clock: s.clock, Shards: c.Sharding.Shards, Logger: s.log}
+	wire.PutU128(rc.ClusterID[:], s.id)
+	var peers net.Listener
 	var err error
+	if c.Cluster.Enabled {
+		if peers, err = s.openLink(&rc, o); err != nil {
+			return err
+		}
+		defer func() {
+			if peers != nil {
+				_ = peers.Close() // it was not handed over
+			}
+		}()
+	}
 	if s.host, err = replica.Open(ctx, rc); err != nil {
 		if errors.Is(err, replica.ErrLocked) {
 			return fmt.Errorf("path: data directory %s is used by another process: %w", c.Path, err)
 		}
 		return fmt.Errorf("open data directory %s: %w", c.Path, err)
 	}
-	s.machine = metadata.New(metadata.Config{ClientsMax: int(c.Metadata.MaxClients), TokensMax: int(c.Tokens.MaxPerUser)})
+	s.machine = metadata.New(s.metadataConfig())
 	dir := filepath.Join(c.Path, metadataDir)
 	if _, err := vfs.MakeDirs(s.fs, dir); err != nil {
 		return fmt.Errorf("make %s: %w", dir, err)
 	}
 	// Flushed before it is acknowledged: a topic whose messages outlive a power cut must outlive it itself.
 	s.metadata, err = s.host.StartGroup(ctx, replica.GroupConfig{
-		ID: replica.MetadataGroup, Dir: dir, Voters: []uint64{1}, Persisted: true, Preferred: true, Machine: s.machine,
+		ID: replica.MetadataGroup, Dir: dir, Voters: s.voters(), Persisted: true, Preferred: s.self == cluster.NodeID(0), Machine: s.machine,
 	})
 	if err != nil {
 		return fmt.Errorf("recover metadata in %s: %w", dir, err)
 	}
-	ready, cancel := context.WithTimeout(ctx, readyLimit)
-	defer cancel()
-	if err := s.metadata.WaitReady(ready); err != nil {
-		return fmt.Errorf("recover metadata in %s: %w", dir, err)
+	if s.link == nil {
+		ready, cancel := context.WithTimeout(ctx, readyLimit)
+		defer cancel()
+		if err := s.metadata.WaitReady(ready); err != nil {
+			return fmt.Errorf("recover metadata in %s: %w", dir, err)
+		}
 	}
 	s.parts = broker.NewPartitions(broker.PartitionsConfig{
-		Host: s.host, Metadata: s.machine, FS: s.fs, Dir: c.Path, Clock: s.clock, Logger: s.log, Node: 1, Voters: []uint64{1},
+		Host: s.host, Metadata: s.machine, FS: s.fs, Dir: c.Path, Clock: s.clock, Logger: s.log, Node: s.self,
 		Clients: int(c.Partition.MaxDedupClients), OffsetKeys: int(c.Partition.MaxConsumerOffsets),
 	})
 	heartbeat := c.Heartbeat.Interval
 	if !c.Heartbeat.Enabled {
 		heartbeat = 0
 	}
-	s.broker = broker.New(broker.Config{
+	bc := broker.Config{
 		Metadata: s.machine, MetadataGroup: s.metadata, Partitions: s.parts, Hasher: credential.NewHasher(credential.Config{}),
-		Clock: s.clock, Logger: s.log, ClusterID: id, NodeName: standaloneNode, Roster: s.roster,
+		Clock: s.clock, Logger: s.log, ClusterID: s.id, NodeName: standaloneNode, Roster: s.roster,
 		StartCounter: s.host.Identity().Starts, Version: Version, DataDir: c.Path, MaxFrame: int(c.Bus.MaxMessage), Heartbeat: heartbeat,
-	})
-	return nil
+	}
+	if s.link != nil {
+		bc.Peers, bc.Forwarding, bc.Replica = s.link, c.Cluster.Forwarding, uint8(c.ReplicaID)
+		bc.NodeName, bc.Roster = s.link.Name(s.self), s.clusterRoster
+	}
+	s.broker = broker.New(bc)
+	if s.link == nil {
+		return nil
+	}
+	s.link.Serve(s.broker)
+	err = s.startLink(peers)
+	if err == nil {
+		peers = nil
+	}
+	return err
 }
 
 // roster of a node on its own.
@@ -223,38 +263,51 @@ func (s *Server) roster(client netip.Addr) wire.Roster {
 	return wire.Roster{Name: standaloneCluster, Nodes: []wire.Node{n}}
 }
 
-// bootstrap makes the root user when there is none. A password is hashed only then.
+// bootstrap makes the root user when there is none and records the start.
 func (s *Server) bootstrap(ctx context.Context) error {
 	if !s.machine.Catalog().Bootstrapped() {
-		user, password, generated, err := s.cfg.Root.Credentials(false)
-		if err != nil {
+		if err := s.makeRoot(ctx, s.command); err != nil {
 			return err
 		}
-		hash, err := credential.NewHasher(credential.Config{Workers: 1}).Hash(ctx, password)
-		if err != nil {
-			return fmt.Errorf("hash the root password: %w", err)
-		}
-		b := metadata.Bootstrap{Username: user, PasswordHash: hash}
-		if _, err := rand.Read(b.TicketKey[:]); err != nil {
-			return fmt.Errorf("ticket key: %w", err)
-		}
-		if err := s.command(ctx, metadata.OpBootstrap, b.Append(nil)); err != nil {
-			return fmt.Errorf("make the root user: %w", err)
-		}
-		if generated {
-			s.log.Warn("root user made with a random password, shown only this once", "username", user, "password", password)
-		} else {
-			s.log.Info("root user made", "username", user)
-		}
-		// The hash took 19 MiB that nothing will need again soon.
-		debug.FreeOSMemory()
 	}
-	id := s.host.Identity()
-	start := metadata.NodeStart{Directory: wire.GetU128(id.Directory[:]), Counter: id.Starts}
-	if err := s.command(ctx, metadata.OpNodeStarted, start.Append(nil)); err != nil {
+	if err := s.command(ctx, metadata.OpNodeStarted, s.startRecord()); err != nil {
 		return fmt.Errorf("record the start: %w", err)
 	}
 	return nil
+}
+
+// makeRoot makes the root user and the key of tickets. A password is hashed only for this.
+func (s *Server) makeRoot(ctx context.Context, command func(context.Context, wire.Operation, []byte) error) error {
+	user, password, generated, err := s.cfg.Root.Credentials(s.link != nil)
+	if err != nil {
+		return err
+	}
+	hash, err := credential.NewHasher(credential.Config{Workers: 1}).Hash(ctx, password)
+	if err != nil {
+		return fmt.Errorf("hash the root password: %w", err)
+	}
+	b := metadata.Bootstrap{Username: user, PasswordHash: hash}
+	if _, err := rand.Read(b.TicketKey[:]); err != nil {
+		return fmt.Errorf("ticket key: %w", err)
+	}
+	if err := command(ctx, metadata.OpBootstrap, b.Append(nil)); err != nil {
+		return fmt.Errorf("make the root user: %w", err)
+	}
+	if generated {
+		s.log.Warn("root user made with a random password, shown only this once", "username", user, "password", password)
+	} else {
+		s.log.Info("root user made", "username", user)
+	}
+	// The hash took 19 MiB that nothing will need again soon.
+	debug.FreeOSMemory()
+	return nil
+}
+
+// startRecord is the body of the command that records this start.
+func (s *Server) startRecord() []byte {
+	id := s.host.Identity()
+	start := metadata.NodeStart{Replica: uint8(s.self - 1), Directory: wire.GetU128(id.Directory[:]), Counter: id.Starts}
+	return start.Append(nil)
 }
 
 // command commits a command of the node itself.
@@ -289,6 +342,7 @@ func (s *Server) Close(ctx context.Context) error {
 		s.log.Info("node stops")
 		close(s.stop)
 		s.keeper.Wait()
+		s.leave(ctx)
 		err := s.gateway.Close(ctx)
 		s.parts.Close()
 		s.broker.Close()
@@ -298,6 +352,9 @@ func (s *Server) Close(ctx context.Context) error {
 		defer hcancel()
 		if herr := s.host.Close(hctx); herr != nil {
 			err = errors.Join(err, fmt.Errorf("close the logs: %w", herr))
+		}
+		if s.link != nil {
+			s.link.Close()
 		}
 		s.log.Info("node stopped", "error", err)
 		s.logs.close()
@@ -318,6 +375,9 @@ func until(ctx context.Context) time.Duration {
 func (s *Server) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
+	if s.duties != nil {
+		s.duties.end()
+	}
 	if s.gateway != nil {
 		_ = s.gateway.Close(ctx)
 	}
@@ -329,6 +389,9 @@ func (s *Server) abandon() {
 	}
 	if s.host != nil {
 		_ = s.host.Close(ctx)
+	}
+	if s.link != nil {
+		s.link.Close()
 	}
 	s.logs.close()
 }

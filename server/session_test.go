@@ -161,7 +161,6 @@ func TestBoundConnection(t *testing.T) {
 			202: wire.ErrFeatureUnavailable, 101: wire.ErrFeatureUnavailable, 121: wire.ErrFeatureUnavailable, 39: wire.ErrFeatureUnavailable, 40: wire.ErrFeatureUnavailable,
 			102: wire.ErrFeatureUnavailable, 11: wire.ErrFeatureUnavailable, 31: wire.ErrFeatureUnavailable, 32: wire.ErrFeatureUnavailable, 41: wire.ErrFeatureUnavailable,
 			600: wire.ErrFeatureUnavailable, 601: wire.ErrFeatureUnavailable, 606: wire.ErrFeatureUnavailable,
-			9001: wire.ErrFeatureUnavailable, 9002: wire.ErrFeatureUnavailable,
 		} {
 			if a := r.bare(r.nonReplicated(code), nil); a.h.Status != want || len(a.body) != 0 {
 				t.Errorf("code %d: %v, want %v", code, a.h.Status, want)

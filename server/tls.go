@@ -64,3 +64,44 @@ func loopbackCertificate() (tls.Certificate, error) {
 }
 
 func tlsListener(ln net.Listener, c *tls.Config) net.Listener { return tls.NewListener(ln, c) }
+
+// peerTLS makes both sides' configuration of the link between nodes; nil when it
+// is off. With ca_file both sides must present a certificate of that authority;
+// which node it is, the hello proves, so host names do not count. Without it the
+// link is only encrypted, and the shared secret keeps strangers out.
+func peerTLS(c config.ClusterTLS) (server, client *tls.Config, err error) {
+	if !c.Enabled {
+		return nil, nil, nil
+	}
+	server, err = tlsOf("cluster.tls", config.TLS{Enabled: true, SelfSigned: c.SelfSigned, CertFile: c.CertFile, KeyFile: c.KeyFile})
+	if err != nil {
+		return nil, nil, err
+	}
+	client = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: server.Certificates, InsecureSkipVerify: true} //nolint:gosec // see VerifyConnection
+	if c.CAFile == "" {
+		if !c.SelfSigned {
+			return nil, nil, fmt.Errorf("cluster.tls.ca_file: got nothing, but cluster.tls.self_signed is false: it takes the file of the authority that signed cluster.tls.cert_file")
+		}
+		return server, client, nil
+	}
+	pem, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cluster.tls.ca_file: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, nil, fmt.Errorf("cluster.tls.ca_file: %s holds no certificate", c.CAFile)
+	}
+	server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, roots
+	client.VerifyConnection = func(cs tls.ConnectionState) error {
+		intermediates := x509.NewCertPool()
+		for _, cert := range cs.PeerCertificates[1:] {
+			intermediates.AddCert(cert)
+		}
+		_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{
+			Roots: roots, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+		})
+		return err
+	}
+	return server, client, nil
+}

@@ -55,6 +55,10 @@ type Config struct {
 	DataDir string
 	// MaxFrame is the frame limit, header included; 0 = 64 MiB.
 	MaxFrame int
+	// Peers are the other nodes; nil on a node of its own.
+	Peers Peers
+	// Forwarding has writes of clients that cannot route passed on to the node that leads (cluster.forwarding). Sign-in and logout always are.
+	Forwarding bool
 	// Heartbeat is the interval in which clients are expected to be heard of; 0 = nobody is evicted for silence.
 	Heartbeat time.Duration
 }
@@ -66,6 +70,12 @@ type Broker struct {
 	started time.Time
 	stats   statistics
 
+	counters Counters
+	held     held
+	serving  serving
+	pacer    pacer
+	leaving  leaving
+
 	ctx    context.Context // ends with Close; parent of every wait
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // lanes that wait, and the heartbeat watch
@@ -75,6 +85,7 @@ type Broker struct {
 	nextID atomic.Uint32
 	mu     sync.RWMutex
 	conns  map[uint32]*conn
+	closed bool // no goroutine is started any more
 }
 
 // New makes a broker and starts its watch over silent clients.
@@ -87,6 +98,11 @@ func New(cfg Config) *Broker {
 	}
 	b := &Broker{cfg: cfg, started: time.Now(), conns: map[uint32]*conn{}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.held.full = &b.counters.HoldFull
+	b.pacer = pacer{lanes: map[*lane]struct{}{}, wake: make(chan struct{}, 1)}
+	b.leaving = newLeaving()
+	b.wg.Add(1)
+	go b.pacer.run(b)
 	if cfg.Heartbeat > 0 {
 		b.wg.Add(1)
 		go b.watch()
@@ -96,8 +112,30 @@ func New(cfg Config) *Broker {
 
 // Close ends every wait and waits for the broker's goroutines. Gateways are closed before.
 func (b *Broker) Close() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.leaving.wait(leaveWait)
 	b.cancel()
 	b.wg.Wait()
+}
+
+// leaveWait is how long Close waits for the logouts of closed connections.
+const leaveWait = time.Second
+
+// spawn runs f on a goroutine that Close waits for; false = the broker closes.
+func (b *Broker) spawn(f func()) bool {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.closed {
+		return false
+	}
+	b.wg.Add(1)
+	go func() {
+		defer b.wg.Done()
+		f()
+	}()
+	return true
 }
 
 // Connect implements Handler.
@@ -151,9 +189,17 @@ func (b *Broker) submit(ctx context.Context, g *replica.Group, r replica.Request
 		defer cancel()
 		err = g.Submit(ctx, r)
 	}
+	if code := statusOfSubmit(err); code != 0 {
+		return code
+	}
+	return nil
+}
+
+// statusOfSubmit is the status of a request that was not taken.
+func statusOfSubmit(err error) wire.ErrorCode {
 	switch {
 	case err == nil:
-		return nil
+		return 0
 	case errors.Is(err, replica.ErrDiskFull):
 		return wire.ErrCannotAppendMessage
 	case errors.Is(err, replica.ErrTooLarge):

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/whippetmq/whippet/internal/metadata"
-	"github.com/whippetmq/whippet/internal/replica"
 	"github.com/whippetmq/whippet/wire"
 )
 
@@ -35,8 +34,10 @@ type conn struct {
 	epoch    uint64 // session epoch at which the binding was last found to stand
 	attached *wire.Attachment
 	link     bool // a routing link (extensions.md)
+	hop      bool // stands for a client of another node, whose request is for hopPart
+	hopPart  *Partition
 	fenced   bool // declared the fence
-	lanes    map[replica.GroupID]*lane
+	lanes    map[replicaGroupID]*lane
 
 	// Room to decode into without allocating.
 	sendBody wire.SendMessages
@@ -137,8 +138,8 @@ func (c *conn) Refuse(h *wire.RequestHeader) *Reply {
 // left the table, or the client id was registered again elsewhere (routing G8).
 func (c *conn) stands(bound *binding) wire.EvictionReason {
 	epoch := c.b.cfg.Metadata.SessionEpoch()
-	if epoch == c.epoch {
-		return 0
+	if epoch == c.epoch || c.b.position() < bound.session {
+		return 0 // nothing has ended, or this node does not know of the session yet
 	}
 	s, ok := c.b.cfg.Metadata.Session(bound.client)
 	switch {
@@ -172,18 +173,6 @@ func (c *conn) Close() {
 	c.b.disconnect(c)
 	if bound := c.bound.Swap(nil); bound != nil {
 		c.b.logoutLater(bound)
-	}
-}
-
-// logoutLater ends a session whose connection is gone. When it cannot be
-// committed now, the session stays until it is the oldest of a full table.
-func (b *Broker) logoutLater(bound *binding) {
-	cmd := &metadata.Command{
-		Client: bound.client, Session: bound.session, Request: metadata.LogoutAtDisconnect, User: bound.user,
-		Node: b.cfg.Replica, Operation: wire.OpLogout, Now: b.cfg.Clock.Now(),
-	}
-	if err := b.submit(b.ctx, b.cfg.MetadataGroup, cmd); err != nil {
-		b.cfg.Logger.Debug("session of a closed connection not logged out", "client", bound.client.Hex(), "error", err)
 	}
 }
 

@@ -68,6 +68,13 @@ func (c *conn) authenticate(body []byte) (*metadata.User, wire.EvictionReason, e
 	if pat.Decode(body) != nil {
 		return nil, failed, nil
 	}
+	if credential.IsTicket(pat.Token) {
+		user := c.ticketOwner(cat, pat.Token)
+		if user == nil {
+			return nil, wire.EvictInvalidToken, nil
+		}
+		return user, 0, nil
+	}
 	token := cat.TokenByHash(credential.HashToken(pat.Token))
 	if token == nil || token.Expired(c.b.cfg.Clock.Now()) {
 		return nil, wire.EvictInvalidToken, nil
@@ -115,26 +122,6 @@ func (c *conn) register(client wire.U128, user *metadata.User) (*binding, wire.E
 		return nil, 0, code
 	}
 	return &binding{client: client, session: res.Session, user: res.User}, 0, nil
-}
-
-// commit submits a session operation and waits for its outcome: 58 when it was
-// not taken, 57 when it took too long.
-func (c *conn) commit(cmd *metadata.Command) (metadata.Result, error) {
-	cmd.Node = c.b.cfg.Replica
-	cmd.Now = c.b.cfg.Clock.Now()
-	done := make(chan metadata.Result, 1)
-	cmd.Done = func(res metadata.Result) { done <- res }
-	ctx, cancel := context.WithTimeout(c.ctx, commitWait)
-	defer cancel()
-	if err := c.b.submit(ctx, c.b.cfg.MetadataGroup, cmd); err != nil {
-		return metadata.Result{}, wire.ErrTransientNotAccepted
-	}
-	select {
-	case res := <-done:
-		return res, nil
-	case <-ctx.Done():
-		return metadata.Result{}, wire.ErrTransientNotCommitted
-	}
 }
 
 // logout ends the session (framing §4.6). Transient failures are a status.

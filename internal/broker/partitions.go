@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whippetmq/whippet/internal/clock"
+	"github.com/whippetmq/whippet/internal/cluster"
 	"github.com/whippetmq/whippet/internal/metadata"
 	"github.com/whippetmq/whippet/internal/partition"
 	"github.com/whippetmq/whippet/internal/replica"
@@ -28,7 +29,6 @@ type PartitionsConfig struct {
 	Clock    clock.Clock
 	Logger   *slog.Logger
 	Node     uint64 // node id
-	Voters   []uint64
 
 	Clients    int // dedup rows of a partition; 0 = the default
 	OffsetKeys int // stored offsets per kind; 0 = the default
@@ -71,6 +71,8 @@ type Partition struct {
 	machine *partition.Replica
 	err     error
 	retryAt time.Time
+
+	fold readFold // of reads that ask the primary elsewhere
 }
 
 // errGone says that a partition was deleted.
@@ -130,8 +132,26 @@ func (p *Partitions) enter(t *metadata.Topic, mp metadata.Partition) *Partition 
 	part := &Partition{Stream: t.Stream, Topic: t.ID, ID: mp.ID, Group: mp.Group(), created: mp.Created, ready: make(chan struct{})}
 	p.parts[part.Group] = part
 	cfg := t.Config
-	p.spawn(func() { p.start(part, cfg) })
+	p.spawn(func() { p.start(part, cfg, mp) })
 	return part
+}
+
+// find is the partition of a group that runs here or is being started; nil when there is none.
+func (p *Partitions) find(id replica.GroupID) *Partition {
+	p.mu.RLock()
+	part := p.parts[id]
+	p.mu.RUnlock()
+	if part != nil || id == replica.MetadataGroup {
+		return part
+	}
+	// The catalog may name it, and the comparison has not come to it yet.
+	cat := p.cfg.Metadata.Catalog()
+	for t, mp := range cat.Partitions() {
+		if mp.Group() == id {
+			return p.get(t, mp)
+		}
+	}
+	return nil
 }
 
 // spawn runs f on a worker; false when closing.
@@ -266,7 +286,7 @@ func (part *Partition) dir() string {
 		partitionsDir, fmt.Sprintf("%d-%d", part.ID, part.created))
 }
 
-func (p *Partitions) start(part *Partition, cfg wire.TopicOptions) {
+func (p *Partitions) start(part *Partition, cfg wire.TopicOptions, mp metadata.Partition) {
 	defer close(part.ready)
 	machine := partition.New(partition.Config{
 		Stream: part.Stream, Topic: part.Topic, Partition: part.ID, Clock: p.cfg.Clock,
@@ -277,13 +297,14 @@ func (p *Partitions) start(part *Partition, cfg wire.TopicOptions) {
 	var g *replica.Group
 	if err == nil {
 		g, err = p.cfg.Host.StartGroup(p.ctx, replica.GroupConfig{
-			ID: part.Group, Dir: dir, Voters: p.cfg.Voters, SegmentBytes: int64(cfg.SegmentSize),
+			ID: part.Group, Dir: dir, Voters: voters(mp.Members), SegmentBytes: int64(cfg.SegmentSize),
 			Persisted:      cfg.Durability == wire.DurabilityPersisted,
 			PersistControl: cfg.ConsumerOffsetDurability == wire.DurabilityPersisted,
-			Preferred:      true, Machine: machine,
+			Preferred:      cluster.NodeID(mp.Preferred) == p.cfg.Node, Machine: machine,
 		})
 	}
-	if err == nil {
+	if err == nil && len(mp.Members) == 1 {
+		// With others a group may go without a leader for long, and what is asked of it then waits or is refused.
 		ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second)
 		err = g.WaitReady(ctx)
 		cancel()
@@ -304,6 +325,15 @@ func (p *Partitions) start(part *Partition, cfg wire.TopicOptions) {
 		}
 	}
 	p.nudge()
+}
+
+// voters are the node ids of a partition's members.
+func voters(members []uint8) []uint64 {
+	ids := make([]uint64, len(members))
+	for i, m := range members {
+		ids[i] = cluster.NodeID(m)
+	}
+	return ids
 }
 
 // stop ends a deleted partition and deletes its files.

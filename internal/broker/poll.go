@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"slices"
 
@@ -56,6 +57,9 @@ var (
 // partition after it (observed 15). group is whose membership counts.
 func (c *conn) resolve(user uint32, member wire.U128, rule metadata.Rule, cons wire.Consumer, stream, topic wire.Identifier, id uint32) (t target, err error) {
 	cat := c.b.cfg.Metadata.Catalog()
+	if c.hop {
+		return c.resolveHop(cat, member, cons)
+	}
 	s, top := cat.Topic(stream, topic)
 	switch {
 	case s == nil:
@@ -71,16 +75,39 @@ func (c *conn) resolve(user uint32, member wire.U128, rule metadata.Rule, cons w
 		return t, errNoPartition
 	}
 	t.part = c.b.cfg.Partitions.get(top, mp)
+	t.consumer(top, cons, member)
+	return t, nil
+}
+
+// consumer fills in who reads.
+func (t *target) consumer(top *metadata.Topic, cons wire.Consumer, member wire.U128) {
 	t.kind = cons.Kind
 	if cons.Kind == wire.ConsumerSingle {
 		t.key, _ = cons.OffsetKey()
-		return t, nil
+		return
 	}
 	g := top.Group(cons.ID)
-	t.fence = groupFence(g, member, id)
+	t.fence = groupFence(g, member, t.part.ID)
 	if g != nil {
 		t.key = g.ID
 	}
+}
+
+// resolveHop is resolve for a request of another node, which has authorised it and named the partition.
+func (c *conn) resolveHop(cat *metadata.Catalog, member wire.U128, cons wire.Consumer) (target, error) {
+	t := target{part: c.hopPart}
+	s := cat.StreamByID(t.part.Stream)
+	if s == nil {
+		return t, errNoStream
+	}
+	top := s.TopicByID(t.part.Topic)
+	if top == nil {
+		return t, errNoTopic
+	}
+	if mp, ok := top.Partition(t.part.ID); !ok || mp.Group() != t.part.Group {
+		return t, errNoPartition
+	}
+	t.consumer(top, cons, member)
 	return t, nil
 }
 
@@ -114,17 +141,32 @@ func (c *conn) poll(h *wire.RequestHeader, bound *binding, body []byte, onPrimar
 		}
 		return c.emptyPoll(h, t.part.ID, 0)
 	}
-	if onPrimary || q.AutoCommit {
-		if !c.leads(t.part) {
+	if (onPrimary || q.AutoCommit) && !c.leads(t.part) {
+		if onPrimary || !c.holds() {
 			return c.deny(h, wire.ErrTransientNotAccepted)
 		}
+		r, here := c.forward(h, bound, t.part, body)
+		switch {
+		case !here:
+			return r
+		case !c.leads(t.part):
+			return c.deny(h, wire.ErrTransientNotAccepted)
+		}
+	}
+	if c.follows(t.part) && q.Strategy.Kind == wire.StrategyLast {
+		c.b.committed(c.ctx, t.part)
 	}
 	r := newReply()
 	r.cost = int(h.Size)
 	r.polled = true
-	err = t.part.machine.Poll(partition.PollQuery{
+	query := partition.PollQuery{
 		Strategy: q.Strategy, Count: q.Count, MaxBytes: c.b.cfg.MaxFrame - wire.HeaderSize - wire.PollReplyPrefix, Kind: t.kind, Key: t.key,
-	}, &r.poll)
+	}
+	err = t.part.machine.Poll(query, &r.poll)
+	if err == nil && q.Count > r.poll.Count && c.follows(t.part) && atEnd(&r.poll) && c.b.committed(c.ctx, t.part) {
+		// The end of the local log may not be the end (decisions 8).
+		err = t.part.machine.Poll(query, &r.poll)
+	}
 	if err != nil {
 		r.Release()
 		if errors.Is(err, partition.ErrClosed) {
@@ -144,8 +186,24 @@ func (c *conn) poll(h *wire.RequestHeader, bound *binding, body []byte, onPrimar
 
 // leads reports whether this node leads a partition, with proof.
 func (c *conn) leads(part *Partition) bool {
-	return part.group.ReadBarrier(c.ctx) == nil
+	if !c.b.clustered() {
+		return part.group.ReadBarrier(c.ctx) == nil
+	}
+	if part.group.Status().Leader != c.b.self() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, readWait)
+	defer cancel()
+	return part.group.ReadBarrier(ctx) == nil
 }
+
+// follows reports whether another node leads a partition, or nobody does.
+func (c *conn) follows(part *Partition) bool {
+	return c.b.clustered() && part.group.Status().Leader != c.b.self()
+}
+
+// atEnd reports whether a poll has come to the end of what is committed here.
+func atEnd(r *partition.PollResult) bool { return r.Count == 0 || r.Last == r.CurrentOffset }
 
 func (c *conn) emptyPoll(h *wire.RequestHeader, partition uint32, current uint64) *Reply {
 	r := newReply()
@@ -249,6 +307,9 @@ func (c *conn) writeOffset(h *wire.RequestHeader, bound *binding, body []byte) *
 	}
 	member := bound.client
 	if c.attached != nil {
+		if code := c.attachment(bound); code != 0 {
+			return c.deny(h, code)
+		}
 		member = c.attached.ClientID
 	}
 	t, err := c.resolve(bound.user, member, metadata.RulePoll, tg.Consumer, tg.Stream, tg.Topic, tg.Partition.ID)
@@ -264,6 +325,11 @@ func (c *conn) writeOffset(h *wire.RequestHeader, bound *binding, body []byte) *
 	}
 	if !t.part.wait(c.ctx, partitionWait) {
 		return c.deny(h, wire.ErrTransientNotAccepted)
+	}
+	if c.holds() && c.follows(t.part) {
+		if r, here := c.forward(h, bound, t.part, body); !here {
+			return r
+		}
 	}
 	op := c.b.newOffset()
 	op.c, op.cost = c, int(h.Size)
@@ -295,6 +361,9 @@ func (c *conn) readOffset(h *wire.RequestHeader, bound *binding, body []byte) *R
 	}
 	if !t.part.wait(c.ctx, partitionWait) {
 		return c.deny(h, wire.ErrTransientNotAccepted)
+	}
+	if c.follows(t.part) {
+		c.b.committed(c.ctx, t.part)
 	}
 	stored, ok := t.part.machine.Offset(t.kind, t.key)
 	if !ok {
@@ -379,7 +448,7 @@ func (c *conn) route(h *wire.RequestHeader, bound *binding, body []byte) *Reply 
 		return c.deny(h, wire.ErrTransientNotAccepted)
 	}
 	if l := c.lanes[t.part.Group]; l != nil && h.Code == wire.CodeGetPollRouting {
-		l.fence.Store(false)
+		l.lift()
 	}
 	return c.answer(h, &wire.Route{
 		Session: wire.Attachment{ClientID: bound.client, Session: bound.session, Watermark: max(c.watermark.Load(), c.b.position())},

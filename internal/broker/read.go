@@ -1,8 +1,6 @@
 package broker
 
 import (
-	"strings"
-
 	"github.com/whippetmq/whippet/internal/metadata"
 	"github.com/whippetmq/whippet/internal/partition"
 	"github.com/whippetmq/whippet/wire"
@@ -81,6 +79,10 @@ func lookup(code wire.Code) command {
 		return command{(*conn).getTopics, false}
 	case wire.CodeCapabilities:
 		return command{(*conn).capabilities, true}
+	case wire.CodeTicket:
+		return command{(*conn).ticket, false}
+	case wire.CodeTransferLeader:
+		return command{(*conn).transferLeader, false}
 	case wire.CodeClusterStatus:
 		return command{(*conn).clusterStatus, false}
 	}
@@ -266,61 +268,6 @@ func (c *conn) getTopics(h *wire.RequestHeader, bound *binding, body []byte) *Re
 		list.Topics = append(list.Topics, c.b.topic(t, false).Topic)
 	}
 	return c.answer(h, &list)
-}
-
-// What 9000 promises (extensions.md).
-const (
-	maxInFlight   = 16
-	rememberedIDs = 64
-)
-
-func (c *conn) capabilities(h *wire.RequestHeader, _ *binding, body []byte) *Reply {
-	var m wire.Capabilities
-	if m.Decode(body) != nil {
-		return c.deny(h, wire.ErrInvalidCommand)
-	}
-	c.link = c.link || m.Flags&wire.WantRoutingLink != 0
-	c.fenced = c.fenced || m.Flags&wire.WantFence != 0
-	return c.answer(h, &wire.CapabilitiesReply{
-		Version: wire.ExtensionVersion, Flags: wire.CanFence | wire.CanRouteBySendRight,
-		MaxInFlight: maxInFlight, RememberedIDs: rememberedIDs, MaxFrame: uint32(c.b.cfg.MaxFrame),
-		ClusterID: c.b.cfg.ClusterID, NodeName: strings.Clone(c.b.cfg.NodeName),
-	})
-}
-
-// clusterStatus answers 9003 for a node on its own.
-func (c *conn) clusterStatus(h *wire.RequestHeader, bound *binding, body []byte) *Reply {
-	var m wire.ClusterStatus
-	if m.Decode(body) != nil {
-		return c.deny(h, wire.ErrInvalidCommand)
-	}
-	cat := c.b.cfg.Metadata.Catalog()
-	if !cat.Allows(bound.user, metadata.RuleReadServers, 0, 0) {
-		return c.deny(h, wire.ErrUnauthorized)
-	}
-	var out wire.ClusterStatusReply
-	leader := c.b.cfg.MetadataGroup.Status().Leader
-	for i, n := range c.b.cfg.Roster(c.peer.Address.Addr()).Nodes {
-		st := wire.NodeState{Name: n.Name, Role: wire.RoleFollower, Reachable: true, StartCounter: c.b.cfg.StartCounter}
-		if uint64(i)+1 == leader {
-			st.Role = wire.RoleLeader
-		}
-		out.Nodes = append(out.Nodes, st)
-	}
-	if m.Flags&wire.ClusterStatusGroups != 0 {
-		for t, mp := range cat.Partitions() {
-			g := wire.GroupState{StreamID: t.Stream, TopicID: t.ID, PartitionID: mp.ID, Primary: wire.NoNode, Preferred: uint32(mp.Preferred)}
-			if part := c.b.cfg.Partitions.get(t, mp); part.running() {
-				st := part.group.Status()
-				g.Term, g.Commit = st.Term, st.Commit
-				if st.Leader != 0 {
-					g.Primary = uint32(st.Leader - 1)
-				}
-			}
-			out.Groups = append(out.Groups, g)
-		}
-	}
-	return c.answer(h, &out)
 }
 
 func (c *conn) getStats(h *wire.RequestHeader, bound *binding, _ []byte) *Reply {

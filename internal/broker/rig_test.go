@@ -53,7 +53,7 @@ func newRig(t testing.TB) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.parts = NewPartitions(PartitionsConfig{Host: r.host, Metadata: r.machine, FS: fs, Dir: "/node", Clock: clk, Node: 1, Voters: []uint64{1}})
+	r.parts = NewPartitions(PartitionsConfig{Host: r.host, Metadata: r.machine, FS: fs, Dir: "/node", Clock: clk, Node: 1})
 	r.b = New(Config{
 		Metadata: r.machine, MetadataGroup: g, Partitions: r.parts, Hasher: hasher, Clock: clk, NodeName: "n", Version: "1.2.3", DataDir: "/",
 		Heartbeat: time.Minute,

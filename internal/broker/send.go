@@ -38,11 +38,8 @@ func (c *conn) send(h *wire.RequestHeader, bound *binding, body *Buffer) *Reply 
 	op.rh = h.Reply()
 	op.rh.Op = bound.session
 	op.body, op.cost, op.code = body, int(h.Size), code
-	l := c.lane(part)
-	if c.fenced {
-		op.Fence = &l.fence
-	}
-	l.enter(op)
+	op.fenced, op.holds = c.fenced, c.holds()
+	c.lane(part).enter(op)
 	return nil
 }
 
