@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// Entries returns the entries lo..hi-1, at least one and else no more than
-// maxBytes of data. Their Data is what was placed and must not be changed.
+// Entries returns entries from lo on, up to hi-1: at least one, and else no more
+// than maxBytes of data or than one place (memory, one file) has. Their Data is what was placed and must not be changed.
 // Damage is a *DamageError. Owner.
 func (l *Log) Entries(lo, hi uint64, maxBytes int) ([]Entry, error) {
 	if err := l.Err(); err != nil {

@@ -5,6 +5,8 @@ import (
 	"io"
 	"sort"
 	"sync"
+
+	"github.com/whippetmq/whippet/internal/vfs"
 )
 
 // headerBuffers are the buffers of header walks.
@@ -111,6 +113,16 @@ func unexpectedEnd(sc *scanner, err error) error {
 // OffsetAtTime returns the offset of the first message of the first batch
 // whose base timestamp is at least ts, and false when there is none.
 func (l *Log) OffsetAtTime(ts uint64) (uint64, bool, error) {
+	for try := 0; ; try++ {
+		offset, ok, err := l.offsetAtTime(ts)
+		// A segment that was deleted meanwhile is no longer part of the answer.
+		if !vfs.IsNotExist(err) || try == 3 {
+			return offset, ok, err
+		}
+	}
+}
+
+func (l *Log) offsetAtTime(ts uint64) (uint64, bool, error) {
 	l.mu.RLock()
 	if err := l.usable(); err != nil {
 		l.mu.RUnlock()

@@ -341,14 +341,16 @@ func (l *Log) Undo(w *Write) error {
 	if err != nil {
 		return err
 	}
-	// Cuts that were to be done before must still be done: cutting again is
-	// harmless, forgetting a cut is not.
+	// Cuts that were not done must still be done, in their order. Those that
+	// were done must not be repeated: the files of what was written after them
+	// have to go first.
 	var cuts []*cut
 	for _, u := range undone {
-		for _, o := range u.ops {
+		for i, o := range u.ops {
 			switch {
-			case o.kind == opCut:
+			case o.kind == opCut && i >= u.next:
 				cuts = append(cuts, o.cut)
+			case o.kind == opCut:
 			case o.create:
 				o.s.placed = false
 			}
