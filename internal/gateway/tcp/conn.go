@@ -54,6 +54,7 @@ type conn struct {
 	activity  atomic.Int64 // of the last frame
 	readUntil atomic.Int64 // when the frame being read has to be complete; 0 = none is
 
+	in         receiver
 	header     wire.RequestHeader
 	buf        [readBuffer]byte
 	start, end int // unread bytes of buf
@@ -246,7 +247,11 @@ func (c *conn) readHeader() error {
 		if c.end > 0 && c.readUntil.Load() == 0 {
 			c.readUntil.Store(c.g.now() + int64(c.g.cfg.HeaderTimeout))
 		}
-		n, err := c.nc.Read(c.buf[c.end:])
+		read := c.nc.Read
+		if c.end > 0 {
+			read = c.in.read
+		}
+		n, err := read(c.buf[c.end:])
 		c.end += n
 		if err != nil && c.end < wire.HeaderSize {
 			if c.draining.Load() {
@@ -288,9 +293,11 @@ func (c *conn) readBody(n int) (*broker.Buffer, error) {
 	have := c.take(b.B)
 	var err error
 	for {
-		var m int
-		m, err = io.ReadFull(c.nc, b.B[have:])
-		have += m
+		for have < len(b.B) && err == nil {
+			var m int
+			m, err = c.in.read(b.B[have:])
+			have += m
+		}
 		if err != nil || have == n {
 			break
 		}
@@ -304,7 +311,7 @@ func (c *conn) readBody(n int) (*broker.Buffer, error) {
 		return b, nil
 	}
 	b.Release()
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: ends inside a body", errMalformed)
 	}
 	return nil, err
@@ -319,7 +326,7 @@ func (c *conn) discard(n int) error {
 		c.start, c.end = 0, 0
 	}
 	for n -= k; n > 0; {
-		m, err := c.nc.Read(c.buf[:min(n, len(c.buf))])
+		m, err := c.in.read(c.buf[:min(n, len(c.buf))])
 		n -= m
 		if err != nil {
 			return err

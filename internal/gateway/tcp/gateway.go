@@ -134,6 +134,7 @@ func (g *Gateway) admit(nc net.Conn) {
 		return
 	}
 	c := &conn{g: g, nc: nc, room: make(chan struct{}, 1), gone: make(chan struct{})}
+	c.in.init(nc)
 	c.out.c = c
 	c.out.wake = make(chan struct{}, 1)
 	g.wg.Add(1)
