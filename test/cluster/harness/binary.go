@@ -70,3 +70,11 @@ func Scale[T any](short, long T) T {
 	}
 	return short
 }
+
+// Slack widens a bound on time for nodes that run with the race detector, which makes them several times slower.
+func Slack(d time.Duration) time.Duration {
+	if raceEnabled {
+		return 4 * d
+	}
+	return d
+}

@@ -32,18 +32,18 @@ func newCounts() Counts {
 	return Counts{Requests: map[wire.Code]int{}, Statuses: map[Status]int{}, Registrations: map[uint64]int{}}
 }
 
-func (c *Counts) registered(conn uint64) { c.Registrations[conn]++ }
+func (c Counts) registered(conn uint64) { c.Registrations[conn]++ }
 
 // Lookups are the requests for the primary of a partition.
-func (c *Counts) Lookups() int {
+func (c Counts) Lookups() int {
 	return c.Requests[wire.CodeGetPollRouting] + c.Requests[wire.CodeGetConsumerOffsetRouting]
 }
 
 // Registered is the number of sign-ins.
-func (c *Counts) Registered() int { return c.Requests[wire.CodeLoginRegister] }
+func (c Counts) Registered() int { return c.Requests[wire.CodeLoginRegister] }
 
 // Refusals are partition writes that were answered "not accepted" (58).
-func (c *Counts) Refusals() int {
+func (c Counts) Refusals() int {
 	n := 0
 	for _, code := range []wire.Code{wire.CodeSendMessages, wire.CodeStoreConsumerOffset, wire.CodeDeleteConsumerOffset} {
 		n += c.Statuses[Status{code, wire.ErrTransientNotAccepted}]

@@ -26,6 +26,11 @@ type Node struct {
 	Name  string
 	Dir   string // its data directory
 
+	// Set has keys of this node's own configuration, over Options.Set; EditRoster changes what it believes of a node. They
+	// hold from the next start on: for nodes that are configured wrong.
+	Set        map[string]string
+	EditRoster func(*RosterEntry)
+
 	cluster *Cluster
 	direct  string
 	log     string // path
@@ -75,7 +80,7 @@ func (n *Node) Start() error {
 	if n.process != nil {
 		return fmt.Errorf("%s runs already", n.Name)
 	}
-	config, err := n.cluster.writeConfig(n.Index)
+	config, err := n.cluster.writeConfig(n)
 	if err != nil {
 		return fmt.Errorf("configuration of %s: %w", n.Name, err)
 	}

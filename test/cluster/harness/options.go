@@ -67,12 +67,12 @@ const peerSecret = "the harness shares this secret among its nodes"
 
 // writeConfig writes the configuration of a node. All nodes have the same, unless proxies stand between them: then each
 // finds its peers at addresses of its own.
-func (c *Cluster) writeConfig(node int) (string, error) {
+func (c *Cluster) writeConfig(n *Node) (string, error) {
 	o := &c.Options
 	keys := map[string]string{
 		"http.enabled": "false", "quic.enabled": "false", "websocket.enabled": "false",
 		"logging.level": `"debug"`, "logging.file_enabled": "false", "logging.sysinfo_print_interval": `"0"`,
-		"tcp.address": quote(c.nodes[node].direct),
+		"tcp.address": quote(n.direct),
 	}
 	file := "whippet.toml"
 	switch {
@@ -96,14 +96,15 @@ func (c *Cluster) writeConfig(node int) (string, error) {
 		keys["tcp.address"] = quote("127.0.0.1:1") // the port is the roster's
 		roster := make([]string, o.Nodes)
 		for i := range roster {
-			roster[i] = c.rosterEntry(node, i)
+			roster[i] = c.rosterEntry(n, i)
 		}
 		keys["cluster.nodes"] = "[\n  " + strings.Join(roster, ",\n  ") + ",\n]"
-		if o.PeerProxies {
-			file = fmt.Sprintf("node-%d.toml", node)
-		}
+	}
+	if o.PeerProxies || n.Set != nil || n.EditRoster != nil {
+		file = n.Name + ".toml"
 	}
 	maps.Copy(keys, o.Set)
+	maps.Copy(keys, n.Set)
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(keys)) {
 		fmt.Fprintf(&b, "%s = %s\n", k, keys[k])
@@ -112,20 +113,41 @@ func (c *Cluster) writeConfig(node int) (string, error) {
 	return path, os.WriteFile(path, []byte(b.String()), 0o600)
 }
 
-// rosterEntry is what a node's configuration says of a node.
-func (c *Cluster) rosterEntry(of, node int) string {
-	ip := "127.0.0.1"
-	if c.Options.PeerProxies && of != node {
-		ip = peerHost(of, node)
-	}
+// RosterEntry is what a configuration says of a node.
+type RosterEntry struct {
+	Name, IP, Advertised string
+	ReplicaID            int
+	TCP, Replica         int // ports
+}
+
+func (e *RosterEntry) toml() string {
 	advertised := ""
-	if c.Options.Proxies {
-		advertised = fmt.Sprintf(`, advertised_address = "%s"`, advertisedHost(node))
-	} else if c.Options.PeerProxies {
-		advertised = `, advertised_address = "127.0.0.1"`
+	if e.Advertised != "" {
+		advertised = fmt.Sprintf(`, advertised_address = "%s"`, e.Advertised)
 	}
 	return fmt.Sprintf(`{ name = "%s", ip = "%s", replica_id = %d, ports = { tcp = %d, tcp_replica = %d }%s }`,
-		NodeName(node), ip, node, c.ports.client(node), c.ports.peer(node), advertised)
+		e.Name, e.IP, e.ReplicaID, e.TCP, e.Replica, advertised)
+}
+
+// RosterEntry is what the configuration of a cluster without proxies says of a node.
+func (c *Cluster) RosterEntry(node int) RosterEntry {
+	return RosterEntry{Name: NodeName(node), IP: "127.0.0.1", ReplicaID: node, TCP: c.ports.client(node), Replica: c.ports.peer(node)}
+}
+
+// rosterEntry is what a node's configuration says of a node.
+func (c *Cluster) rosterEntry(of *Node, node int) string {
+	e := c.RosterEntry(node)
+	if c.Options.PeerProxies && of.Index != node {
+		e.IP = peerHost(of.Index, node)
+		e.Advertised = "127.0.0.1"
+	}
+	if c.Options.Proxies {
+		e.Advertised = advertisedHost(node)
+	}
+	if of.EditRoster != nil {
+		of.EditRoster(&e)
+	}
+	return e.toml()
 }
 
 // NodeName is the name of a node in the roster.

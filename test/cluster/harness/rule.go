@@ -121,6 +121,20 @@ func (p *Proxy) Rule(r Rule) *ActiveRule {
 	return a
 }
 
+// Observe shows every frame of the proxy to f, which must be quick. Remove ends it.
+func (p *Proxy) Observe(f func(*Frame)) *ActiveRule {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := &ActiveRule{proxy: p, gate: make(chan struct{}), changed: make(chan struct{})}
+	a.Match = func(frame *Frame) bool {
+		f(frame)
+		return false
+	}
+	// In front of the others, which may keep frames from those behind them.
+	p.rules = append([]*ActiveRule{a}, p.rules...)
+	return a
+}
+
 // judge finds what happens to a frame, and what it waits for when it is held. Caller holds mu.
 func (p *Proxy) judge(f *Frame) (Action, <-chan struct{}) {
 	for _, r := range p.rules {

@@ -72,7 +72,8 @@ func (c *Cluster) splitPrimaries(ctx context.Context) (Split, error) {
 		s.Sent = append(s.Sent, text)
 	}
 	// 2. and 3. Only the metadata moves.
-	s.Y = (s.X + 1) % len(c.nodes)
+	// X follows Y in the roster: a released client that is refused by Y tries X next.
+	s.Y = (s.X + len(c.nodes) - 1) % len(c.nodes)
 	if err := c.TransferMetadata(ctx, s.Y); err != nil {
 		return s, err
 	}
