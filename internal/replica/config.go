@@ -24,6 +24,7 @@ type Config struct {
 	Rand      io.Reader    // for the directory id; nil = crypto/rand
 	Logger    *slog.Logger // nil = nothing is logged
 	Transport Transport    // nil = no other nodes
+	Bulk      Bulk         // nil = replicas cannot be filled by copying
 
 	Shards        int           // of partitions, besides the one of the metadata; 0 = GOMAXPROCS
 	Tick          time.Duration // 0 = 100 ms
@@ -62,6 +63,13 @@ type Config struct {
 	// CheckpointBytes is the log between two checkpoints of a group. 0 = 64 MiB.
 	CheckpointBytes int64
 
+	// Transfers bounds the groups that this node offers for copying at a time, the ones that it fills, and the questions
+	// that it answers. 0 = 8.
+	Transfers int
+	// TransferDeadline is how long an offer keeps the log from being deleted; a copy that is not done then goes on with a
+	// new offer. 0 = 10 min.
+	TransferDeadline time.Duration
+
 	// Manual starts no goroutines: whoever opened the host calls Host.Turn until it reports false. For simulations, in
 	// which nothing may wait for another goroutine.
 	Manual bool
@@ -93,6 +101,8 @@ func (c *Config) setDefaults() error {
 	setDefault(&c.MaxUncommittedBytes, 64<<20)
 	setDefault(&c.MaxPeerBytes, 64<<20)
 	setDefault(&c.CheckpointBytes, 64<<20)
+	setDefault(&c.Transfers, 8)
+	setDefault(&c.TransferDeadline, 10*time.Minute)
 	if c.Rand == nil {
 		c.Rand = rand.Reader
 	}
@@ -118,6 +128,7 @@ type GroupConfig struct {
 	Dir            string   // the group's own directory
 	Voters         []uint64 // node ids; counts only when the group is new here, then what the log says
 	SegmentBytes   int64    // size at which a segment is sealed; 0 = the log's default
+	ControlBytes   int64    // the same for control records; 0 = the log's default
 	Persisted      bool     // every append is flushed before it is acknowledged
 	PersistControl bool     // appends that carry control entries of the Machine (consumer offsets) are
 	Preferred      bool     // this node is the preferred leader

@@ -33,6 +33,8 @@ type Group struct {
 	fenced  atomic.Pointer[FencedError]
 	solo    atomic.Bool // the only voter
 
+	readable atomic.Pointer[segment.Log] // log, for everybody
+
 	// Who waits for a change of the above.
 	watchers atomic.Int32
 	watch    struct {
@@ -96,6 +98,18 @@ type Group struct {
 	change   *changeWait
 	stopping *stopControl
 
+	// Filling by copying and suspicion, see catchup.go and suspect.go.
+	raftLast  uint64 // newest index in raft's hands
+	offer     *offer
+	offering  bool     // the keeper makes one
+	copy      *copyJob // under way or complete
+	refill    *copyJob // being put in place: the group has no raft node and takes no part
+	suspicion suspicion
+	contact   contact
+	contacts  uint64 // counts them
+	embargo   int    // ticks until a replica that has matched may vote
+	doubts    doubts
+
 	eager   int           // requests for votes left, see tickEager
 	eagerAt time.Duration // Clock.Mono of the last one
 }
@@ -118,8 +132,9 @@ type waiter struct {
 // ID is the group's id.
 func (g *Group) ID() GroupID { return g.cfg.ID }
 
-// Log is the group's log, for reading.
-func (g *Group) Log() *segment.Log { return g.log }
+// Log is the group's log, for reading. It is another one after the replica was filled by copying; the old one then refuses
+// with segment.ErrClosed, and the Machine's Restore has been called again with the new one.
+func (g *Group) Log() *segment.Log { return g.readable.Load() }
 
 // Submit hands a request over; it waits for room, as long as ctx allows. While there is room it does not look at ctx and
 // does not allocate. An error means that the request was not taken and will get no outcome: ErrStopped, ErrTooLarge,

@@ -39,6 +39,19 @@ type Host struct {
 	shards   []*shard // the first is the metadata's
 	votes    *votesWriter
 	keeper   *keeper
+	peers    *peers
+	suspects *suspects
+
+	identityMu sync.Mutex // guards identity and meta once the shards run
+
+	// Copying, see catchup.go: what runs outside the shards ends with life and is waited for by serving.
+	transfers transfers
+	copySlots slots // replicas being filled
+	bulkSlots slots // questions being answered
+	serving   sync.WaitGroup
+	life      context.Context //nolint:containedctx // of the host
+	die       context.CancelFunc
+	manual    *backlog[func()] // instead of goroutines in a manual host
 
 	stop    chan struct{}  // ends writers, votes writer and keeper, after the shards
 	workers sync.WaitGroup // of these
@@ -75,6 +88,16 @@ func Open(ctx context.Context, cfg Config) (h *Host, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if h.peers, err = openPeers(&h.cfg); err != nil {
+		return nil, err
+	}
+	if h.suspects, err = openSuspects(&h.cfg, h.identity.Unclean, votes.groupsOf()); err != nil {
+		return nil, err
+	}
+	h.transfers = transfers{free: h.cfg.Transfers, offers: map[GroupID]*offer{}}
+	h.copySlots, h.bulkSlots = make(slots, h.cfg.Transfers), make(slots, h.cfg.Transfers)
+	h.life, h.die = context.WithCancel(context.WithoutCancel(ctx))
+	h.manual = newBacklog[func()]()
 	h.space = openSpace(&h.cfg)
 	h.handles = segment.NewHandles(h.cfg.MaxOpenFiles, h.cfg.IndexBytes)
 	h.votes = newVotesWriter(votes, h.space)
@@ -96,10 +119,15 @@ func (h *Host) start() {
 	}
 	h.workers.Go(func() { h.votes.turns.work(h.stop, h.votes.run) })
 	h.workers.Go(func() { h.keeper.tasks.work(h.stop, h.keeper.run) })
+	h.workers.Go(func() { h.suspects.notes.work(h.stop, h.suspects.run) })
 }
 
 // Identity is what the directory says of itself.
-func (h *Host) Identity() Identity { return h.identity }
+func (h *Host) Identity() Identity {
+	h.identityMu.Lock()
+	defer h.identityMu.Unlock()
+	return h.identity
+}
 
 // Group returns a running group, nil when there is none.
 func (h *Host) Group(id GroupID) *Group {
@@ -152,77 +180,117 @@ func (h *Host) StartGroup(ctx context.Context, cfg GroupConfig) (*Group, error) 
 func (h *Host) recover(cfg GroupConfig) (g *Group, err error) {
 	cfg.Voters = slices.Clone(cfg.Voters)
 	g = &Group{host: h, shard: h.shardOf(cfg.ID), cfg: cfg, machine: cfg.Machine}
-	fenced := func(doing string, err error) error {
-		return &FencedError{cfg.ID, fmt.Errorf("%s: %w", doing, err)}
+	g.suspicion = h.suspects.of(cfg.ID)
+	if err := g.clearDir(); err != nil {
+		return nil, &FencedError{cfg.ID, err}
 	}
+	l, err := g.load()
+	if err != nil {
+		if l, err = g.setAside(err); err != nil {
+			return nil, &FencedError{cfg.ID, err}
+		}
+	}
+	defer func() {
+		if p := recover(); p != nil { // raft, on state that cannot be
+			err = &FencedError{cfg.ID, fmt.Errorf("restore: %v", p)}
+		}
+		if err != nil {
+			_ = l.log.Close()
+		}
+	}()
+	if err := g.adopt(l); err != nil {
+		return nil, &FencedError{cfg.ID, fmt.Errorf("restore: %w", err)}
+	}
+	g.weigh()
+	return g, nil
+}
+
+// loaded is what the directory of a group holds.
+type loaded struct {
+	log         *segment.Log
+	index, term uint64 // of the checkpoint
+	conf        *raftpb.ConfState
+	state       []byte // nil = there is no checkpoint
+	lastTerm    uint64 // of the last entry
+}
+
+// load reads the newest checkpoint and opens the log. It changes nothing in the group, and may run on any goroutine.
+func (g *Group) load() (l loaded, err error) {
+	h, cfg := g.host, &g.cfg
+	l.conf = &raftpb.ConfState{Voters: cfg.Voters}
 	index, body, err := segment.LoadCheckpoint(h.cfg.FS, cfg.Dir, uint64(cfg.ID))
 	if err != nil && !errors.Is(err, segment.ErrNoCheckpoint) {
-		return nil, fenced("load checkpoint", err)
+		return l, fmt.Errorf("load checkpoint: %w", err)
 	}
-	var state []byte
-	var term uint64
-	g.conf = &raftpb.ConfState{Voters: cfg.Voters}
 	if body != nil {
-		if term, g.conf, state, err = decodeCheckpoint(body); err != nil {
-			return nil, fenced("load checkpoint", err)
+		l.index = index
+		if l.term, l.conf, l.state, err = decodeCheckpoint(body); err != nil {
+			return l, fmt.Errorf("load checkpoint: %w", err)
 		}
 	}
 	log, found, err := segment.Open(h.cfg.FS, cfg.Dir, segment.Options{
 		Group:        uint64(cfg.ID),
 		SegmentBytes: cfg.SegmentBytes,
+		ControlBytes: cfg.ControlBytes,
 		Cache:        g.shard.cache,
 		Handles:      h.handles,
 		SameBoot:     !h.identity.Unclean,
 		SyncOnOpen:   cfg.Persisted || cfg.PersistControl,
-	}, index)
+	}, l.index)
 	if err != nil {
-		return nil, fenced("open log", err)
+		return l, fmt.Errorf("open log: %w", err)
 	}
 	defer func() {
-		if p := recover(); p != nil { // raft, on state that cannot be
-			err = fenced("restore", fmt.Errorf("%v", p))
-		}
 		if err != nil {
 			_ = log.Close()
 		}
 	}()
-	g.log = log
+	l.log = log
 	if found.Torn != "" {
 		h.cfg.Logger.Info("cut a torn end off a log", "group", cfg.ID, "file", found.Torn, "bytes", found.TornBytes)
 	}
 	last := log.LastIndex()
-	if index > last {
-		return nil, fenced("open log", fmt.Errorf("the log ends at index %d, before its checkpoint at %d", last, index))
+	if l.index > last {
+		return l, fmt.Errorf("open log: %w: the log ends at index %d, before its checkpoint at %d", errBadCheckpoint, last, l.index)
 	}
-	if err := g.machine.Restore(log, state, index); err != nil {
-		return nil, fenced("restore state", err)
+	if l.lastTerm, err = log.Term(last); err != nil {
+		return l, fmt.Errorf("open log: %w", err)
 	}
-	g.store.g = g
+	return l, nil
+}
+
+// adopt lets the group go on from what was loaded: on the caller's goroutine before it joins its shard, later on the
+// shard's.
+func (g *Group) adopt(l loaded) error {
+	if err := g.machine.Restore(l.log, l.state, l.index); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	g.log = l.log
+	g.readable.Store(l.log)
+	g.conf = l.conf
+	g.store = storage{g: g}
 	g.confChanged()
-	lastTerm, err := log.Term(last)
-	if err != nil {
-		return nil, fenced("open log", err)
-	}
-	g.vote = h.votes.log.get(cfg.ID)
-	if g.vote.term < max(lastTerm, term) {
-		if !g.solo.Load() {
-			return nil, fenced("restore", fmt.Errorf("the log is of term %d, but the votes know only term %d", lastTerm, g.vote.term))
+	g.vote = g.host.votes.log.get(g.cfg.ID)
+	if g.vote.term < max(l.lastTerm, l.term) {
+		if !g.solo.Load() && g.suspicion&votesLost == 0 {
+			return fmt.Errorf("the log is of term %d, but the votes know only term %d", l.lastTerm, g.vote.term)
 		}
-		// Nobody else can have voted. It is written with the next vote.
-		g.vote = vote{term: max(lastTerm, term)}
+		// Nobody else can have voted, or this replica knows that it must not. It is written with the next vote.
+		g.vote = vote{term: max(l.lastTerm, l.term)}
 	}
-	commit := max(index, log.FirstIndex()-1)
+	commit := max(l.index, l.log.FirstIndex()-1)
 	start := g.vote
 	if err := g.newRaft(commit); err != nil {
-		return nil, fenced("restore", err)
+		return err
 	}
 	g.term.Store(start.term)
 	g.commit.Store(commit)
 	g.applied.Store(commit)
-	g.last.Store(last)
-	g.checkpoint = index
-	g.sealed = log.LastSealed()
-	return g, nil
+	g.last.Store(l.log.LastIndex())
+	g.checkpoint = l.index
+	g.sealed = l.log.LastSealed()
+	g.appended, g.flushed = 0, 0
+	return nil
 }
 
 // newRaft makes the raft node of the group from its log, vote and configuration.
@@ -250,6 +318,7 @@ func (g *Group) newRaft(commit uint64) (err error) {
 		StepDownOnRemoval:         true,
 	})
 	g.store.start, g.store.conf = nil, nil
+	g.raftLast = g.log.LastIndex()
 	return err
 }
 
@@ -320,6 +389,7 @@ func (h *Host) StopGroup(ctx context.Context, id GroupID, deleteFiles bool) erro
 		return fmt.Errorf("replica: delete group %s: %w", id, rerr)
 	}
 	h.votes.log.forget(id)
+	h.suspects.forget(id)
 	if err != nil && g.Err() == nil {
 		h.cfg.Logger.Warn("closing the log of a deleted group failed", "group", id, "error", err)
 	}
@@ -363,11 +433,8 @@ func (h *Host) Step(from uint64, messages []Message) {
 	defer h.mu.RUnlock()
 	for _, m := range messages {
 		g := h.groups[m.Group]
-		if g == nil || m.Raft.GetFrom() != from || m.Raft.GetTo() != h.cfg.NodeID || raft.IsLocalMsg(m.Raft.GetType()) {
+		if g == nil || m.Raft.GetFrom() != from || m.Raft.GetTo() != h.cfg.NodeID || !admissible(m.Raft) {
 			continue
-		}
-		if m.Raft.GetType() == raftpb.MsgSnap {
-			continue // replicas are not yet filled by copying
 		}
 		size := int64(64)
 		for _, e := range m.Raft.Entries {
@@ -392,6 +459,12 @@ func (h *Host) Turn() bool {
 		did = drain(s.writer.jobs, s.writer.run) || did
 	}
 	did = drain(h.votes.turns, h.votes.run) || did
+	did = drain(h.suspects.notes, h.suspects.run) || did
+	did = drain(h.manual, func(fs []func()) {
+		for _, f := range fs {
+			f()
+		}
+	}) || did
 	return drain(h.keeper.tasks, h.keeper.run) || did
 }
 
@@ -413,6 +486,7 @@ func (h *Host) Close(ctx context.Context) error {
 	}
 	h.closed = true
 	h.mu.Unlock()
+	h.die()
 
 	var errs []error
 	force := make(chan struct{})
@@ -437,6 +511,7 @@ func (h *Host) Close(ctx context.Context) error {
 			}
 		}
 	}
+	h.serving.Wait()
 	close(h.stop)
 	h.workers.Wait()
 	errs = append(errs, h.endGroups()...)
@@ -447,7 +522,9 @@ func (h *Host) Close(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	if len(errs) == 0 {
+		h.identityMu.Lock()
 		h.meta.clean = true
+		h.identityMu.Unlock()
 		if err := h.meta.save(&h.cfg); err != nil {
 			errs = append(errs, err)
 		}

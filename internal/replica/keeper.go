@@ -18,7 +18,8 @@ type keeper struct {
 	tasks *backlog[keeperTask]
 }
 
-// keeperTask is, in this order: a flush, a checkpoint when state is not nil, a deletion when removal is not nil.
+// keeperTask is, in this order: a flush, a checkpoint when state is not nil, a deletion when removal is not nil, the
+// reading of a checkpoint to be copied when offer is not nil.
 type keeperTask struct {
 	g        *Group
 	index    uint64
@@ -26,6 +27,7 @@ type keeperTask struct {
 	flush    bool
 	appended uint64
 	removal  *segment.Removal
+	offer    *offer
 }
 
 func newKeeper(h *Host) *keeper { return &keeper{host: h, tasks: newBacklog[keeperTask]()} }
@@ -52,6 +54,9 @@ func (t *keeperTask) do() error {
 	if t.removal != nil {
 		return t.removal.Do()
 	}
+	if t.offer != nil {
+		return t.offer.read(t.g)
+	}
 	return nil
 }
 
@@ -66,6 +71,9 @@ func (c *keeperDone) run(s *shard) {
 	g.keeping = false
 	s.touch(g)
 	switch {
+	case t.offer != nil:
+		err := c.err
+		g.guard(func(g *Group) { g.offered(t.offer, err) })
 	case g.gone():
 	case errors.Is(c.err, segment.ErrSyncFailed):
 		g.fence(c.err)

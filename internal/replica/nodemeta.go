@@ -24,6 +24,8 @@ const (
 type Identity struct {
 	Directory [16]byte // minted when the directory was made
 	Starts    uint64   // number of starts, this one included
+	// Run is random and new for every process: two processes can present the same start of copies of one directory.
+	Run uint64
 	// Unclean says that the machine went down since the last orderly stop, or that this cannot be ruled out: what
 	// `replicated` groups had not flushed may be missing.
 	Unclean bool
@@ -75,7 +77,11 @@ func startNodeMeta(cfg *Config) (nodeMeta, Identity, error) {
 	if err := m.save(cfg); err != nil {
 		return m, Identity{}, err
 	}
-	return m, Identity{Directory: m.directory, Starts: m.starts, Unclean: unclean}, nil
+	var run [8]byte
+	if _, err := io.ReadFull(cfg.Rand, run[:]); err != nil {
+		return m, Identity{}, fmt.Errorf("replica: mint the id of this run: %w", err)
+	}
+	return m, Identity{Directory: m.directory, Starts: m.starts, Run: le.Uint64(run[:]) | 1, Unclean: unclean}, nil
 }
 
 func (m *nodeMeta) save(cfg *Config) error {

@@ -7,8 +7,9 @@ type Peer struct {
 	Node      uint64
 	Directory [16]byte // Identity of its data directory
 	Starts    uint64
-	Suspect   bool // it may have lost what it acknowledged
-	Shards    int  // its Config.Shards
+	Suspect   bool   // it may have lost what it acknowledged
+	Shards    int    // its Config.Shards
+	Run       uint64 // Identity.Run
 }
 
 // Controls is what a Transport implements besides Send when it carries control frames: heartbeats of many groups in one
@@ -27,7 +28,7 @@ type Controls interface {
 func (h *Host) Control(from uint64, kind uint8, shard uint16, body []byte) {}
 
 // Connected says that a link from a node came up, before anything that arrives on it is handed over.
-func (h *Host) Connected(p Peer) {}
+func (h *Host) Connected(p Peer) { h.peerConnected(p.Node) }
 
 // Lost says that messages to a node were or may have been lost, so that the leaders here send them again. It is no sign that
 // the node is dead.

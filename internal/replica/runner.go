@@ -27,8 +27,8 @@ func (g *Group) guard(step func(*Group)) {
 	step(g)
 }
 
-// gone reports whether the group takes no part any more.
-func (g *Group) gone() bool { return g.fenced.Load() != nil || !g.listed }
+// gone reports whether the group takes no part, for good or while its files are replaced.
+func (g *Group) gone() bool { return g.fenced.Load() != nil || !g.listed || g.refill != nil }
 
 // advance steps what arrived, proposes, and takes what raft wants done.
 func (g *Group) advance() {
@@ -43,8 +43,7 @@ func (g *Group) advance() {
 		}
 	}
 	for i, m := range g.msgs {
-		// An error means that raft has no use for it (an unknown sender, a dropped proposal).
-		_ = g.rn.Step(m)
+		g.step(m)
 		g.msgs[i] = nil
 	}
 	g.msgs = g.msgs[:0]
@@ -61,6 +60,7 @@ func (g *Group) advance() {
 		g.collect()
 	}
 	g.goSolo()
+	g.tryInstall()
 	if g.stopping != nil && g.idle(false) {
 		g.finish()
 	}
@@ -80,6 +80,9 @@ func (g *Group) refuse() {
 func (g *Group) outOfUse() error {
 	if err := g.fenced.Load(); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotAdmitted, err)
+	}
+	if g.refill != nil {
+		return ErrNotAdmitted
 	}
 	return fmt.Errorf("%w: %w", ErrNotAdmitted, ErrStopped)
 }
@@ -256,6 +259,9 @@ func (g *Group) collect() {
 			switch m.GetTo() {
 			case raft.LocalApplyThread:
 			case raft.LocalAppendThread:
+				if n := len(m.Entries); n > 0 {
+					g.raftLast = m.Entries[n-1].GetIndex()
+				}
 				g.bind(m.Entries)
 				g.bindChange(m.Entries)
 				g.shard.writes = append(g.shard.writes, storageWork{g: g, m: m})
@@ -298,6 +304,7 @@ func (g *Group) checkRole() {
 	}
 	if leads {
 		g.leadTerm = g.term.Load()
+		g.trySound()
 	}
 	switch g.state {
 	case raft.StateLeader:
@@ -317,6 +324,7 @@ func (g *Group) checkRole() {
 func (g *Group) lose() {
 	term := g.leadTerm
 	g.leadTerm = 0
+	g.doubts = doubts{}
 	g.ready.Store(false)
 	if g.admits {
 		g.admits = false
@@ -441,13 +449,19 @@ func (g *Group) confChanged() {
 
 // needsTicks reports whether raft's clock must run: not for a sole voter that leads, who has nobody to hear from.
 func (g *Group) needsTicks() bool {
-	return g.listed && g.fenced.Load() == nil && !(g.solo.Load() && g.state == raft.StateLeader)
+	return g.listed && g.fenced.Load() == nil && g.refill == nil && !(g.solo.Load() && g.state == raft.StateLeader)
 }
 
 func (g *Group) tickRaft() {
 	for range g.tickBy {
-		g.rn.Tick()
+		if g.suspicion != 0 {
+			g.suspectTick()
+		} else {
+			g.rn.Tick()
+		}
+		g.tickCopy()
 	}
+	g.tickOffer()
 	g.checkTransfer()
 }
 
@@ -498,6 +512,7 @@ func (g *Group) drop(outcome error) {
 			g.shard.log.Error("a group broke an invariant while it stopped", "group", g.cfg.ID, "panic", p)
 		}
 	}()
+	g.endCatchup()
 	term := g.leadTerm
 	g.leadTerm = 0
 	g.ready.Store(false)
@@ -514,7 +529,7 @@ func (g *Group) drop(outcome error) {
 // idle reports whether nothing of the group is under way on another goroutine or in the log; what waits for room, and with
 // forced everything in the log, is given up.
 func (g *Group) idle(forced bool) bool {
-	if g.keeping || g.started > 0 || g.voting() {
+	if g.copying() || g.keeping || g.started > 0 || g.voting() {
 		return false
 	}
 	return g.jobs.len() == 0 || g.fenced.Load() != nil || forced || g.stalled

@@ -208,6 +208,9 @@ func (s *shard) touch(g *Group) {
 
 // post queues a message for another node until the end of the step.
 func (s *shard) post(g *Group, m *raftpb.Message) {
+	if !g.outgoing(m) {
+		return
+	}
 	to := m.GetTo()
 	for i := range s.out {
 		if s.out[i].node == to {

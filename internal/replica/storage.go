@@ -51,10 +51,8 @@ func (s *storage) Term(i uint64) (uint64, error) {
 	return term, err
 }
 
-// Snapshot implements raft.Storage. Replicas are not yet filled by copying.
-func (s *storage) Snapshot() (*raftpb.Snapshot, error) {
-	return nil, raft.ErrSnapshotTemporarilyUnavailable
-}
+// Snapshot implements raft.Storage.
+func (s *storage) Snapshot() (*raftpb.Snapshot, error) { return s.g.snapshot() }
 
 // Entries implements raft.Storage.
 func (s *storage) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
@@ -179,6 +177,8 @@ func toLog(e *raftpb.Entry) segment.Entry {
 //	.. m  the Machine's state
 const checkpointVersion = 1
 
+var errBadCheckpoint = errors.New("damaged checkpoint")
+
 func appendCheckpoint(dst []byte, term uint64, conf *raftpb.ConfState) ([]byte, error) {
 	c, err := proto.MarshalOptions{Deterministic: true}.Marshal(conf)
 	if err != nil {
@@ -192,16 +192,16 @@ func appendCheckpoint(dst []byte, term uint64, conf *raftpb.ConfState) ([]byte, 
 
 func decodeCheckpoint(b []byte) (term uint64, conf *raftpb.ConfState, state []byte, err error) {
 	if len(b) < 13 || b[0] != checkpointVersion {
-		return 0, nil, nil, errors.New("checkpoint of an unknown form")
+		return 0, nil, nil, fmt.Errorf("%w: unknown form", errBadCheckpoint)
 	}
 	term = le.Uint64(b[1:])
 	n := le.Uint32(b[9:])
 	if uint64(n) > uint64(len(b)-13) {
-		return 0, nil, nil, errors.New("checkpoint is too short for its configuration")
+		return 0, nil, nil, fmt.Errorf("%w: too short for its configuration", errBadCheckpoint)
 	}
 	conf = &raftpb.ConfState{}
 	if err := proto.Unmarshal(b[13:13+n], conf); err != nil {
-		return 0, nil, nil, fmt.Errorf("configuration in the checkpoint: %w", err)
+		return 0, nil, nil, fmt.Errorf("%w: configuration: %w", errBadCheckpoint, err)
 	}
 	return term, conf, b[13+n:], nil
 }
