@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -232,7 +231,7 @@ func (n *nodes) settled(stream, topic wire.Identifier) []int {
 	var led []int
 	eventually(n.t, func() bool {
 		led = nil
-		for i, s := range n.s {
+		for _, s := range n.s {
 			if s == nil {
 				continue
 			}
@@ -256,7 +255,6 @@ func (n *nodes) settled(stream, topic wire.Identifier) []int {
 				return false
 			}
 			led = here
-			_ = i
 		}
 		return led != nil
 	})
@@ -284,16 +282,6 @@ func (n *nodes) move(stream, topic wire.Identifier, partition uint32, to int) {
 		n.t.Fatalf("moved to %s", rep.Node)
 	}
 	eventually(n.t, func() bool { return n.settled(stream, topic)[partition] == to })
-}
-
-func (n *nodes) names() string {
-	var b strings.Builder
-	for i, s := range n.s {
-		if s != nil {
-			fmt.Fprintf(&b, "%d: metadata %+v; ", i, s.metadata.Status())
-		}
-	}
-	return b.String()
 }
 
 // withBalancer sets the balancer's times.

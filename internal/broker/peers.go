@@ -61,6 +61,9 @@ type Counters struct {
 // Counters of this node.
 func (b *Broker) Counters() *Counters { return &b.counters }
 
+// Idle reports whether nothing waits for a primary or is on its way to one.
+func (b *Broker) Idle() bool { return b.held.requests.Load() == 0 && b.held.bytes.Load() == 0 }
+
 // clustered reports whether there are other nodes.
 func (b *Broker) clustered() bool { return b.cfg.Peers != nil }
 
