@@ -78,6 +78,7 @@ func (w *changeWait) run(s *shard) {
 	case g.stalled:
 		w.done <- ErrDiskFull
 	default:
+		g.wake()
 		g.change = w
 		s.touch(g)
 	}

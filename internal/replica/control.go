@@ -1,9 +1,7 @@
 package replica
 
 import (
-	"fmt"
 	"slices"
-	"time"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/tracker"
@@ -24,51 +22,21 @@ func (c *joinControl) run(s *shard) {
 	s.touch(g)
 }
 
-// join starts raft's part. A sole voter has nobody to wait for; the preferred leader asks at once, which disturbs nobody
-// who has a leader, because of the pre-vote.
+// join starts raft's part. A sole voter has nobody to wait for; the preferred leader asks soon, which disturbs nobody who
+// has a leader, because of the pre-vote.
 func (g *Group) join() {
-	if g.solo.Load() || g.cfg.Preferred {
-		_ = g.rn.Campaign() // refused only when it leads already, or is no voter
-	}
-	if g.cfg.Preferred && !g.solo.Load() && g.log.LastIndex() == 0 && g.vote.term == 0 {
-		// The others may not have the new group yet, and drop the first request for a vote.
-		g.eager = eagerTries
-		g.eagerAt = g.host.cfg.Clock.Mono()
-		g.shard.eager = append(g.shard.eager, g)
+	g.setMembers(true)
+	switch {
+	case g.solo.Load():
+		g.campaign()
+	case g.cfg.Preferred:
+		tries := survivorTries
+		if g.log.LastIndex() == 0 && g.vote.term == 0 {
+			tries = eagerTries
+		}
+		g.campaignSoon(g.host.cfg.Clock.Mono(), tries)
 	}
 	g.checkRole()
-}
-
-// The preferred leader of a new group asks for votes this often, in short intervals, before it leaves it to raft's clock.
-const (
-	eagerTries = 20
-	eagerEvery = 25 * time.Millisecond
-)
-
-// tickEager lets the preferred leaders of new groups ask once more; it reports whether any did.
-func (s *shard) tickEager() bool {
-	if len(s.eager) == 0 {
-		return false
-	}
-	now, did := s.host.cfg.Clock.Mono(), false
-	s.eager = slices.DeleteFunc(s.eager, func(g *Group) bool {
-		if g.gone() || g.leader.Load() != 0 || g.eager == 0 {
-			return true
-		}
-		if now-g.eagerAt < eagerEvery {
-			return false
-		}
-		g.eagerAt = now
-		g.eager--
-		// An election under way, with a vote that is being stored, is not disturbed.
-		if g.rn != nil && g.state != raft.StateCandidate && g.jobs.len() == 0 {
-			_ = g.rn.Campaign()
-			s.touch(g)
-			did = true
-		}
-		return false
-	})
-	return did
 }
 
 // stopControl ends a group in its shard.
@@ -122,8 +90,8 @@ type unreachableControl struct{ node uint64 }
 
 func (c *unreachableControl) run(s *shard) {
 	for _, g := range s.groups {
-		if g.gone() || g.rn == nil || g.state != raft.StateLeader {
-			continue
+		if g.gone() || g.rn == nil || g.state != raft.StateLeader || g.asleep {
+			continue // what sleeps has nothing under way
 		}
 		g.rn.ReportUnreachable(c.node)
 		s.touch(g)
@@ -140,7 +108,7 @@ type readWait struct {
 
 func (w *readWait) run(s *shard) {
 	g := w.g
-	if g.gone() || !g.admits {
+	if g.gone() || !g.admits || s.host.leaving.Load() {
 		w.done <- ErrNotLeader
 		return
 	}
@@ -149,6 +117,7 @@ func (w *readWait) run(s *shard) {
 		w.done <- nil
 		return
 	}
+	g.wake()
 	if !g.readFresh {
 		g.readSeq++
 		g.readFresh = true
@@ -192,79 +161,6 @@ func (g *Group) failReads(err error) {
 		w.done <- err
 	}
 	g.reads = nil
-}
-
-// transfer is a hand-over of leadership under way.
-type transfer struct {
-	to    uint64
-	done  chan error // nil = none
-	since time.Duration
-}
-
-// transferControl is a caller of TransferLeader.
-type transferControl struct {
-	g    *Group
-	to   uint64
-	done chan error // capacity 1
-}
-
-// transferWindow is how many entries the other replica may lack for a transfer to be started: it must get them within an
-// election timeout, while requests are held.
-const transferWindow = 1024
-
-func (c *transferControl) run(s *shard) {
-	g := c.g
-	switch {
-	case g.gone() || !g.admits:
-		c.done <- ErrNotLeader
-		return
-	case c.to == s.host.cfg.NodeID:
-		c.done <- nil
-		return
-	case g.transfer.done != nil:
-		c.done <- fmt.Errorf("%w: a transfer to node %d is under way", ErrBusy, g.transfer.to)
-		return
-	}
-	if g.rn == nil {
-		c.done <- fmt.Errorf("replica: group %s: node %d is no voter", g.cfg.ID, c.to)
-		return
-	}
-	found, behind := false, false
-	g.rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
-		if id == c.to && typ == raft.ProgressTypePeer {
-			found = true
-			behind = pr.Match+transferWindow < g.last.Load() || pr.State != tracker.StateReplicate
-		}
-	})
-	if !found {
-		c.done <- fmt.Errorf("replica: group %s: node %d is no voter", g.cfg.ID, c.to)
-		return
-	}
-	if behind {
-		c.done <- ErrBehind
-		return
-	}
-	g.transfer = transfer{to: c.to, done: c.done, since: s.host.cfg.Clock.Mono()}
-	g.rn.TransferLeader(c.to)
-	s.touch(g)
-}
-
-// checkTransfer ends a transfer that raft has given up.
-func (g *Group) checkTransfer() {
-	if g.transfer.done != nil && g.state == raft.StateLeader && g.rn.BasicStatus().LeadTransferee != g.transfer.to {
-		g.transferEnded(fmt.Errorf("%w: node %d did not take over", ErrBusy, g.transfer.to))
-	}
-}
-
-// transferEnded tells the caller of TransferLeader. With nil this node has just lost the leadership, which is all that it
-// can do for the other one.
-func (g *Group) transferEnded(err error) {
-	if g.transfer.done == nil {
-		return
-	}
-	g.transfer.done <- err
-	g.transfer = transfer{}
-	g.shard.touch(g) // held requests
 }
 
 // progressControl is a caller of Progress.

@@ -35,6 +35,9 @@ type Group struct {
 
 	readable atomic.Pointer[segment.Log] // log, for everybody
 
+	leaseUntil atomic.Int64 // Clock.Mono
+	sleep      atomic.Pointer[sleepers]
+
 	// Who waits for a change of the above.
 	watchers atomic.Int32
 	watch    struct {
@@ -110,8 +113,21 @@ type Group struct {
 	embargo   int    // ticks until a replica that has matched may vote
 	doubts    doubts
 
-	eager   int           // requests for votes left, see tickEager
-	eagerAt time.Duration // Clock.Mono of the last one
+	members    []uint64 // other nodes with a replica, ascending
+	tries      int      // requests for votes left, see tickEager
+	tryAt      time.Duration
+	handedAt   time.Duration // a transfer from here succeeded then, and the new leader is not known yet
+	distrust   uint64        // node of the last transfer, which failed; no lease before it promised again
+	distrustAt time.Duration
+
+	acks       []ack         // while it leads and is awake
+	promisedTo uint64        // as a follower: node
+	promised   time.Duration // when
+
+	asleep     bool
+	sleepy     bool          // heartbeats ask to sleep
+	sleepSince time.Duration // when the first of them was made
+	woken      uint64        // by link.number: nodes to be told that it does not sleep
 }
 
 // queued is a request in the turn in which it is proposed.
@@ -237,7 +253,8 @@ func (g *Group) tell() {
 }
 
 // ReadBarrier returns nil when this node leads the group, has proof of it from the time of the call or later, and has
-// applied what was committed then. Otherwise ErrNotLeader. A group of one voter needs no proof.
+// applied what was committed then. Otherwise ErrNotLeader. A lease is such a proof and costs nothing; a group of one voter
+// needs none.
 func (g *Group) ReadBarrier(ctx context.Context) error {
 	if !g.ready.Load() {
 		if err := g.Err(); err != nil {
@@ -245,7 +262,7 @@ func (g *Group) ReadBarrier(ctx context.Context) error {
 		}
 		return ErrNotLeader
 	}
-	if g.solo.Load() {
+	if g.solo.Load() || !g.host.leaving.Load() && g.leased() {
 		return nil
 	}
 	w := &readWait{g: g, done: make(chan error, 1)}
@@ -261,7 +278,7 @@ func (g *Group) ReadBarrier(ctx context.Context) error {
 }
 
 // TransferLeader hands leadership to another voter and waits until it has it or the attempt failed. Requests that arrive
-// meanwhile are held; when this node does not lead any more they fail with ErrNotAdmitted. ErrBehind when the other
+// meanwhile are held; when the other node leads they fail with ErrNotAdmitted. ErrBehind when the other
 // node lacks too much of the log.
 func (g *Group) TransferLeader(ctx context.Context, to uint64) error {
 	c := &transferControl{g: g, to: to, done: make(chan error, 1)}

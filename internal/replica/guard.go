@@ -78,6 +78,11 @@ func (g *Group) step(m *raftpb.Message) {
 		return
 	}
 	switch m.GetType() {
+	case raftpb.MsgVote, raftpb.MsgPreVote:
+		if !g.mayVote(m) {
+			return
+		}
+		g.overtake(m)
 	case raftpb.MsgSnap:
 		g.snapArrived(m)
 		return

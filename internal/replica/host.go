@@ -59,6 +59,8 @@ type Host struct {
 	mu     sync.RWMutex
 	groups map[GroupID]*Group // nil value: being started
 	closed bool
+
+	others
 }
 
 // Open locks the directory, records the start in node.meta, reads the votes and starts the shards. A directory of another
@@ -98,6 +100,7 @@ func Open(ctx context.Context, cfg Config) (h *Host, err error) {
 	h.copySlots, h.bulkSlots = make(slots, h.cfg.Transfers), make(slots, h.cfg.Transfers)
 	h.life, h.die = context.WithCancel(context.WithoutCancel(ctx))
 	h.manual = newBacklog[func()]()
+	h.openOthers()
 	h.space = openSpace(&h.cfg)
 	h.handles = segment.NewHandles(h.cfg.MaxOpenFiles, h.cfg.IndexBytes)
 	h.votes = newVotesWriter(votes, h.space)
@@ -324,10 +327,7 @@ func (g *Group) newRaft(commit uint64) (err error) {
 
 // shardOf spreads the groups; the metadata has a shard of its own, so that a slow partition never delays a session.
 func (h *Host) shardOf(id GroupID) *shard {
-	if id == MetadataGroup {
-		return h.shards[0]
-	}
-	return h.shards[1+shardHash(uint64(id))%uint64(h.cfg.Shards)]
+	return h.shards[shardIndex(id, h.cfg.Shards)]
 }
 
 // shardHash mixes the bits of a group id (the finaliser of splitmix64).
@@ -444,13 +444,6 @@ func (h *Host) Step(from uint64, messages []Message) {
 	}
 }
 
-// Unreachable says that messages to a node were lost, so that the leaders here send them again.
-func (h *Host) Unreachable(node uint64) {
-	for _, s := range h.shards {
-		s.inbox.post(item{ctl: &unreachableControl{node}})
-	}
-}
-
 // Turn does what there is to do in a manual host, on the caller's goroutine; it reports whether that was anything.
 func (h *Host) Turn() bool {
 	did := false
@@ -479,6 +472,7 @@ func drain[T any](b *backlog[T], round func([]T)) bool {
 // Close stops all groups, checkpoints them and leaves the mark of an orderly stop. When ctx ends it gives up what is
 // still being written and returns the context's error; the mark is left out then, and the next start recovers.
 func (h *Host) Close(ctx context.Context) error {
+	h.leave(ctx)
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()

@@ -42,6 +42,9 @@ func (g *Group) advance() {
 			return
 		}
 	}
+	if g.asleep && (len(g.msgs) > 0 || len(g.in) > 0 && g.leadTerm != 0) {
+		g.roused()
+	}
 	for i, m := range g.msgs {
 		g.step(m)
 		g.msgs[i] = nil
@@ -49,12 +52,11 @@ func (g *Group) advance() {
 	g.msgs = g.msgs[:0]
 	// What was stepped may have cost this node the leadership; requests must not be numbered then.
 	g.collect()
-	// During a transfer raft would refuse them, and a change may have to wait for an election: they are held until then.
-	held := g.admits && g.transfer.done != nil || g.change != nil && !g.change.stepped
-	if len(g.in) > 0 && !held {
+	if len(g.in) > 0 && !g.holds() {
 		g.propose(nil)
 	}
 	g.collect()
+	g.stepTransfer()
 	if g.change != nil && !g.change.stepped {
 		g.proposeChange()
 		g.collect()
@@ -109,7 +111,7 @@ func (g *Group) propose(more [][]byte) {
 	s := g.shard
 	if len(g.in) > 0 {
 		switch {
-		case !g.admits || g.stopping != nil || s.closing != nil:
+		case !g.admits || g.stopping != nil || s.closing != nil || s.host.leaving.Load() && !g.solo.Load():
 			g.failIncoming(ErrNotAdmitted)
 		case g.stalled || !s.host.space.admit(g.incoming()):
 			g.failIncoming(ErrDiskFull)
@@ -250,6 +252,9 @@ func (g *Group) collect() {
 		if rd.SoftState != nil {
 			g.state = rd.SoftState.RaftState
 			g.leader.Store(rd.SoftState.Lead)
+			if rd.SoftState.Lead != 0 {
+				g.tries, g.handedAt = 0, 0
+			}
 		}
 		g.checkRole()
 		for _, rs := range rd.ReadStates {
@@ -266,6 +271,9 @@ func (g *Group) collect() {
 				g.bindChange(m.Entries)
 				g.shard.writes = append(g.shard.writes, storageWork{g: g, m: m})
 			default:
+				if t := m.GetType(); t == raftpb.MsgHeartbeat && g.shard.gather(g, m) || t == raftpb.MsgHeartbeatResp && g.gathered(m) {
+					continue
+				}
 				g.shard.post(g, m)
 			}
 		}
@@ -314,10 +322,7 @@ func (g *Group) checkRole() {
 	default:
 		g.role.Store(uint32(Candidate))
 	}
-	if g.needsTicks() && !g.ticks {
-		g.ticks = true
-		g.shard.ticking = append(g.shard.ticking, g)
-	}
+	g.needTicks()
 }
 
 // lose ends this node's leadership of the group: what entered the log has an unknown outcome.
@@ -326,6 +331,9 @@ func (g *Group) lose() {
 	g.leadTerm = 0
 	g.doubts = doubts{}
 	g.ready.Store(false)
+	g.dropLease()
+	g.distrust = 0
+	g.asleep, g.sleepy = false, false
 	if g.admits {
 		g.admits = false
 		g.machine.Lead(term, false)
@@ -436,6 +444,8 @@ func (g *Group) applyConf(e *raftpb.Entry) {
 	g.conf = g.rn.ApplyConfChange(cc)
 	g.confDirty = true
 	g.confChanged()
+	g.setMembers(true)
+	g.dropLease() // to be renewed by a quorum of these
 	if g.change != nil && g.change.index == e.GetIndex() {
 		g.changeEnded(nil)
 	}
@@ -449,14 +459,15 @@ func (g *Group) confChanged() {
 
 // needsTicks reports whether raft's clock must run: not for a sole voter that leads, who has nobody to hear from.
 func (g *Group) needsTicks() bool {
-	return g.listed && g.fenced.Load() == nil && g.refill == nil && !(g.solo.Load() && g.state == raft.StateLeader)
+	return g.listed && g.fenced.Load() == nil && g.refill == nil && !g.asleep && !(g.solo.Load() && g.state == raft.StateLeader)
 }
 
 func (g *Group) tickRaft() {
 	for range g.tickBy {
-		if g.suspicion != 0 {
+		switch {
+		case g.suspicion != 0:
 			g.suspectTick()
-		} else {
+		case g.state == raft.StateLeader || g.mayTick():
 			g.rn.Tick()
 		}
 		g.tickCopy()
@@ -478,6 +489,7 @@ func (g *Group) tickMachine() {
 // touched notes that the group is active.
 func (g *Group) touched() {
 	g.quiet = g.shard.lastTick
+	g.sleepy = false
 	if !g.active {
 		g.active = true
 		g.shard.active = append(g.shard.active, g)
@@ -498,7 +510,7 @@ func (g *Group) fence(cause error) {
 	g.role.Store(uint32(Fenced))
 	g.leader.Store(0)
 	g.full.Store(false)
-	g.stalled = false
+	g.stalled, g.asleep = false, false
 	g.drop(ErrOutcomeUnknown)
 	g.shard.inbox.closeGroup(g)
 	g.shard.touch(g) // to refuse what arrived
@@ -516,6 +528,7 @@ func (g *Group) drop(outcome error) {
 	term := g.leadTerm
 	g.leadTerm = 0
 	g.ready.Store(false)
+	g.dropLease()
 	g.failWaiters(outcome)
 	g.failReads(ErrNotLeader)
 	g.transferEnded(ErrStopped)

@@ -36,11 +36,13 @@ type shard struct {
 	done   chan struct{} // closed when the loop ended
 
 	groups  []*Group // by id
+	byID    map[GroupID]*Group
+	links   []*link
 	dirty   []*Group // to be looked at in this turn
 	active  []*Group // had an entry lately
 	ticking []*Group // need raft's clock
 	stalled []*Group // a write waits for room
-	eager   []*Group // preferred leaders of new groups
+	eager   []*Group // ask for votes soon, see failover.go
 	owing   []*Group // have settled requests that the inbox still counts
 
 	items   []item
@@ -48,6 +50,12 @@ type shard struct {
 	writes  []storageWork // of this turn
 	votes   []*job        // of this turn
 	out     []outbox      // messages of this turn, by node
+
+	ticked     bool // the turn began with a tick
+	tickedBy   int
+	unanswered []*beatsControl // heartbeats of this turn
+	answers    uint64          // answers to heartbeats so far
+	sleepers   []*sleepers
 
 	lastTick    time.Duration
 	lastMachine time.Duration
@@ -67,6 +75,9 @@ type shard struct {
 	finished *job // argument of completeFinished
 	placing  []segment.Entry
 	solos    [][]segment.Entry
+	frame    []byte
+	response raftpb.Message
+	kinds    struct{ heartbeat, response *raftpb.MessageType }
 }
 
 // outbox are the messages of a turn for one node.
@@ -92,6 +103,9 @@ func newShard(h *Host, number int) *shard {
 	}
 	s.proposal.Type = raftpb.MsgProp.Enum()
 	s.proposal.From = &h.cfg.NodeID
+	s.byID = map[GroupID]*Group{}
+	s.kinds.heartbeat, s.kinds.response = raftpb.MsgHeartbeat.Enum(), raftpb.MsgHeartbeatResp.Enum()
+	s.response.Type, s.response.To = s.kinds.response, &h.cfg.NodeID
 	s.writer = newWriter(s)
 	now := h.cfg.Clock.Mono()
 	s.lastTick, s.lastMachine = now, now
@@ -136,15 +150,25 @@ func (s *shard) turn() bool {
 		s.items = s.inbox.take(s.items[:0], s.settled)
 		clear(s.settled)
 		s.settled = s.settled[:0]
-		ticked := s.tick()
-		ticked = s.tickEager() || ticked
-		if len(s.items) == 0 && !ticked {
+		s.ticked = s.tick()
+		asked := s.tickEager()
+		if len(s.items) == 0 && !s.ticked && !asked {
 			return did
 		}
 		did = true
 		s.handle(s.items)
 		clear(s.items)
+		if s.ticked {
+			// After what arrived: it may be a sign of life.
+			s.tickLinks(s.tickedBy)
+		}
 		s.work()
+		if len(s.unanswered) > 0 {
+			s.answer()
+		}
+		if s.ticked && s.host.controls != nil && !s.host.leaving.Load() {
+			s.sendBeats()
+		}
 	}
 }
 
@@ -249,11 +273,15 @@ func (s *shard) tick() bool {
 	} else {
 		s.lastTick += time.Duration(n) * s.host.cfg.Tick
 	}
+	s.tickedBy = n
 	kept := s.ticking[:0]
 	for _, g := range s.ticking {
 		if g.needsTicks() {
 			kept = append(kept, g)
 			g.tickBy = n
+			if g.leadTerm != 0 {
+				g.getSleepy()
+			}
 			g.guard((*Group).tickRaft)
 			s.touch(g)
 		} else {
@@ -372,19 +400,25 @@ func (s *shard) ended() bool {
 func (s *shard) list(g *Group) {
 	at, _ := slices.BinarySearchFunc(s.groups, g.cfg.ID, compareGroup)
 	s.groups = slices.Insert(s.groups, at, g)
+	s.byID[g.cfg.ID] = g
 	g.listed = true
 }
 
 func (s *shard) unlist(g *Group) {
 	if at, ok := slices.BinarySearchFunc(s.groups, g.cfg.ID, compareGroup); ok && s.groups[at] == g {
 		s.groups = slices.Delete(s.groups, at, at+1)
+		delete(s.byID, g.cfg.ID)
 	}
 	g.listed = false
 	drop := func(gs []*Group) []*Group {
 		return slices.DeleteFunc(gs, func(o *Group) bool { return o == g })
 	}
 	s.active, s.ticking, s.stalled, s.eager = drop(s.active), drop(s.ticking), drop(s.stalled), drop(s.eager)
-	g.active, g.ticks = false, false
+	g.active, g.ticks, g.tries = false, false, 0
+	g.setMembers(false)
+	for _, l := range s.links {
+		l.woken = drop(l.woken)
+	}
 }
 
 func compareGroup(g *Group, id GroupID) int {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/whippetmq/whippet/internal/replica"
@@ -79,6 +80,8 @@ func (t *Transport) serve(raw net.Conn) {
 		return
 	}
 	setUserTimeout(raw, t.cfg.SilentTimeout)
+	ended := t.follow(peer.NodeID, conn)
+	defer ended()
 	t.cfg.Handler.Connected(peer)
 	answers := newAnswers(conn)
 	done := make(chan struct{})
@@ -93,6 +96,54 @@ func (t *Transport) serve(raw net.Conn) {
 	if t.ctx.Err() == nil && !errors.Is(err, io.EOF) {
 		t.cfg.Logger.Warn("peer link: incoming link ended", "node", peer.NodeID, "error", err)
 	}
+}
+
+// incoming is a link of a peer that is read.
+type incoming struct {
+	conn  net.Conn
+	ended chan struct{}
+}
+
+// follow makes the link the peer's only one: the one before is cut, and its last frame handed over, before this one is read.
+// What a node says arrives in the order in which it said it, also over a break. The function ends the link's part.
+func (t *Transport) follow(node uint64, conn net.Conn) (ended func()) {
+	own := &incoming{conn, make(chan struct{})}
+	t.mu.Lock()
+	before := t.serving[node]
+	t.serving[node] = own
+	t.mu.Unlock()
+	if before != nil {
+		_ = before.conn.Close()
+		<-before.ended
+	}
+	return func() {
+		close(own.ended)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.serving[node] == own {
+			delete(t.serving, node)
+		}
+	}
+}
+
+// largeBody is the size from which a frame counts as a sign of life while it arrives.
+const largeBody = 64 << 10
+
+// readBody reads the body of a frame.
+func readBody(r io.Reader, body []byte, received *atomic.Uint64) error {
+	if len(body) < largeBody {
+		_, err := io.ReadFull(r, body)
+		return err
+	}
+	for read := 0; read < len(body); {
+		n, err := r.Read(body[read:])
+		read += n
+		received.Add(uint64(n))
+		if err != nil && read < len(body) {
+			return err
+		}
+	}
+	return nil
 }
 
 // readFrames hands over what a peer sends until the link ends.
@@ -126,7 +177,7 @@ func (t *Transport) readFrames(conn net.Conn, from uint64, out *answers) error {
 			flush()
 		}
 		body := make([]byte, h.length)
-		if _, err := io.ReadFull(r, body); err != nil {
+		if err := readBody(r, body, t.received[from]); err != nil {
 			return fmt.Errorf("read: %w", err)
 		}
 		switch h.kind {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/whippetmq/whippet/internal/replica"
@@ -25,7 +26,7 @@ type Handler interface {
 	Call(from uint64, request []byte, answer func(reply []byte, taken bool))
 	// Bulk serves a connection for copying; it returns when the connection is done with, which the transport then closes.
 	Bulk(ctx context.Context, from uint64, conn net.Conn)
-	// Connected says that a link from a peer came up, before its first frame.
+	// Connected says that a link from a peer came up, before its first frame and after the last one of its link before.
 	Connected(peer Hello)
 	// Lost says that messages to a node were or may have been lost.
 	Lost(node uint64)
@@ -110,9 +111,14 @@ type Transport struct {
 	mu       sync.Mutex
 	incoming map[net.Conn]struct{}
 	known    map[uint64]Hello // newest hello of each node
+	serving  map[uint64]*incoming
+	received map[uint64]*atomic.Uint64 // by peer, never changed
 }
 
-var _ replica.Transport = (*Transport)(nil)
+var (
+	_ replica.Transport = (*Transport)(nil)
+	_ replica.Controls  = (*Transport)(nil)
+)
 
 // New makes a transport that neither listens nor dials; Start does.
 func New(cfg Config) (*Transport, error) {
@@ -120,13 +126,17 @@ func New(cfg Config) (*Transport, error) {
 	if cfg.Handler == nil || cfg.Hello.NodeID == 0 {
 		return nil, errors.New("transport: the handler and this node's id must be set")
 	}
-	t := &Transport{cfg: cfg, hello: cfg.Hello, peers: map[uint64]*peer{}, incoming: map[net.Conn]struct{}{}, known: map[uint64]Hello{}}
+	t := &Transport{
+		cfg: cfg, hello: cfg.Hello, peers: map[uint64]*peer{}, incoming: map[net.Conn]struct{}{}, known: map[uint64]Hello{},
+		serving: map[uint64]*incoming{}, received: map[uint64]*atomic.Uint64{},
+	}
 	t.hello.Version = Version
 	for _, p := range cfg.Peers {
 		if p.NodeID == 0 || p.NodeID == cfg.Hello.NodeID || t.peers[p.NodeID] != nil {
 			return nil, fmt.Errorf("transport: node id %d of peer %q is zero, this node's own, or taken twice", p.NodeID, p.Name)
 		}
 		t.peers[p.NodeID] = newPeer(t, p)
+		t.received[p.NodeID] = new(atomic.Uint64)
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t, nil
@@ -174,6 +184,15 @@ func (t *Transport) Send(to uint64, messages []replica.Message) {
 func (t *Transport) Control(to uint64, kind uint8, shard uint16, body []byte) bool {
 	p := t.peers[to]
 	return p != nil && p.control(kind, shard, body)
+}
+
+// Received grows while a large frame of a node arrives (replica.Controls): nothing behind it can be here yet, so the node's
+// silence means nothing.
+func (t *Transport) Received(node uint64) uint64 {
+	if n := t.received[node]; n != nil {
+		return n.Load()
+	}
+	return 0
 }
 
 // Call sends a request to a node. pieces must not change until done was called. done is called once, on another goroutine

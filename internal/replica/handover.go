@@ -1,0 +1,276 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+)
+
+// Handing leadership over. From the moment that a transfer starts, new requests are held. What is in the log already is
+// committed and applied first, so that nothing is left whose outcome this node could not tell. Then raft asks the other
+// replica to take over. What was held fails with ErrNotAdmitted when the new leader is known here, not before: whoever sent
+// it finds the new leader in Status. A new leader holds what arrives before it may admit.
+
+// transfer is a hand-over of leadership under way.
+type transfer struct {
+	to      uint64
+	done    chan error // nil = none
+	since   time.Duration
+	stepped bool // raft was told
+}
+
+// transferControl is a caller of TransferLeader.
+type transferControl struct {
+	g    *Group
+	to   uint64
+	done chan error // capacity 1
+}
+
+// transferWindow is how many entries the other replica may lack for a transfer to be started: it must get them within an
+// election timeout, while requests are held.
+const transferWindow = 1024
+
+func (c *transferControl) run(s *shard) {
+	g := c.g
+	switch {
+	case g.gone() || !g.admits:
+		c.done <- ErrNotLeader
+		return
+	case c.to == s.host.cfg.NodeID:
+		c.done <- nil
+		return
+	case g.transfer.done != nil:
+		c.done <- fmt.Errorf("%w: a transfer to node %d is under way", ErrBusy, g.transfer.to)
+		return
+	}
+	if g.rn == nil {
+		c.done <- fmt.Errorf("replica: group %s: node %d is no voter", g.cfg.ID, c.to)
+		return
+	}
+	found, behind := false, false
+	g.rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
+		if id == c.to && typ == raft.ProgressTypePeer {
+			found = true
+			behind = pr.Match+transferWindow < g.last.Load() || pr.State != tracker.StateReplicate
+		}
+	})
+	if !found {
+		c.done <- fmt.Errorf("replica: group %s: node %d is no voter", g.cfg.ID, c.to)
+		return
+	}
+	if behind {
+		c.done <- ErrBehind
+		return
+	}
+	g.wake()
+	g.leaseUntil.Store(0) // the other one is about to be free of its promise
+	g.transfer = transfer{to: c.to, done: c.done, since: s.host.cfg.Clock.Mono()}
+	s.touch(g)
+}
+
+// stepTransfer lets raft begin when nothing is in flight any more.
+func (g *Group) stepTransfer() {
+	t := &g.transfer
+	if t.done == nil || t.stepped || g.state != raft.StateLeader || g.waiters.len() > 0 || g.applied.Load() != g.last.Load() || g.jobs.len() > 0 {
+		return
+	}
+	t.stepped = true
+	g.rn.TransferLeader(t.to)
+	g.collect()
+}
+
+// checkTransfer ends a transfer that raft has given up, or that could not begin.
+func (g *Group) checkTransfer() {
+	t := &g.transfer
+	now := g.host.cfg.Clock.Mono()
+	timeout := time.Duration(g.host.cfg.ElectionTicks) * g.host.cfg.Tick
+	if t.done != nil && g.state == raft.StateLeader {
+		switch {
+		case t.stepped && g.rn.BasicStatus().LeadTransferee != t.to:
+			g.distrust, g.distrustAt = t.to, now
+		case !t.stepped && now-t.since > timeout:
+		default:
+			return
+		}
+		g.transferEnded(fmt.Errorf("%w: node %d did not take over", ErrBusy, t.to))
+	}
+	if g.handedAt != 0 && now-g.handedAt > timeout {
+		g.handedAt = 0
+		g.shard.touch(g)
+	}
+}
+
+// transferEnded tells the caller of TransferLeader. With nil this node has just lost the leadership, which is all that it
+// can do for the other one.
+func (g *Group) transferEnded(err error) {
+	if g.transfer.done == nil {
+		return
+	}
+	g.transfer.done <- err
+	if err == nil {
+		g.handedAt = max(1, g.host.cfg.Clock.Mono())
+	}
+	g.transfer = transfer{}
+	g.shard.touch(g) // held requests
+}
+
+// holds reports whether requests wait instead of being proposed or refused.
+func (g *Group) holds() bool {
+	switch {
+	case g.stopping != nil || g.shard.closing != nil:
+		return false
+	case g.admits:
+		return g.transfer.done != nil || g.change != nil && !g.change.stepped
+	case g.state == raft.StateLeader:
+		return true // until its first entry is applied, or it steps down
+	}
+	return g.handedAt != 0 && g.leader.Load() == 0 || g.change != nil && !g.change.stepped
+}
+
+// HandOver gives all leaderships of this node to other nodes that can take them at once, as far as there are such, then tells
+// the others that this node is leaving: they need not wait for its silence. Afterwards its groups only follow; requests fail
+// with ErrNotAdmitted. It returns how many groups found no taker before ctx ended. Close does the same first when it was
+// not done.
+func (h *Host) HandOver(ctx context.Context) (left int, err error) {
+	h.mu.RLock()
+	var led []*Group
+	for _, g := range h.groups {
+		if g != nil && Role(g.role.Load()) == Leader && !g.solo.Load() {
+			led = append(led, g)
+		}
+	}
+	h.mu.RUnlock()
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		next int
+	)
+	for range min(handOverParallel, len(led)) {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				i := next
+				next++
+				mu.Unlock()
+				if i >= len(led) {
+					return
+				}
+				if err := led[i].handOver(ctx); err != nil {
+					mu.Lock()
+					left++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	h.goodbye()
+	if left > 0 {
+		return left, fmt.Errorf("replica: %d groups found no other leader: %w", left, context.Cause(ctx))
+	}
+	return 0, nil
+}
+
+const handOverParallel = 256
+
+// handOver gives the group to one of the others, the first that takes it.
+func (g *Group) handOver(ctx context.Context) error {
+	for {
+		to, err := g.heir(ctx)
+		if err != nil {
+			return err
+		}
+		switch err = g.TransferLeader(ctx, to); {
+		case err == nil || Role(g.role.Load()) != Leader:
+			return nil
+		case ctx.Err() != nil:
+			return err
+		}
+		// It is behind, or another transfer is under way: what could be better may be so after a tick.
+		timer := time.NewTimer(g.host.cfg.Tick)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// heirControl asks for the best replica to hand over to.
+type heirControl struct {
+	g    *Group
+	done chan uint64 // capacity 1; 0 = there is none
+}
+
+func (c *heirControl) run(s *shard) {
+	g := c.g
+	if g.gone() || g.leadTerm == 0 || g.rn == nil {
+		c.done <- 0
+		return
+	}
+	var best uint64
+	var most tracker.Progress
+	g.rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
+		l := s.link(id)
+		if id == s.host.cfg.NodeID || typ != raft.ProgressTypePeer || pr.State != tracker.StateReplicate ||
+			(s.host.controls != nil && !l.up(g.cfg.ID)) {
+			return
+		}
+		if best == 0 || pr.Match > most.Match || pr.Match == most.Match && g.rankOf(id) > g.rankOf(best) {
+			best, most = id, pr
+		}
+	})
+	c.done <- best
+}
+
+// heir is the replica that should lead next.
+func (g *Group) heir(ctx context.Context) (uint64, error) {
+	c := &heirControl{g: g, done: make(chan uint64, 1)}
+	if !g.shard.inbox.post(item{g: g, ctl: c}) {
+		return 0, ErrStopped
+	}
+	select {
+	case to := <-c.done:
+		if to == 0 {
+			return 0, ErrBehind
+		}
+		return to, nil
+	case <-ctx.Done():
+		return 0, fmt.Errorf("replica: group %s: hand over: %w", g.cfg.ID, ctx.Err())
+	}
+}
+
+// goodbye tells the other nodes that this one leads nothing any more, keeps no lease, and asks for no votes.
+func (h *Host) goodbye() {
+	if h.leaving.Swap(true) || h.controls == nil {
+		return
+	}
+	for _, s := range h.shards {
+		s.inbox.post(item{ctl: leaveControl{}})
+	}
+}
+
+// leaveControl ends this node's part as a leader. The metadata's shard says goodbye when all have done so.
+type leaveControl struct{}
+
+func (leaveControl) run(s *shard) {
+	for _, g := range s.groups {
+		if g.solo.Load() {
+			continue
+		}
+		g.dropLease()
+		if g.admits {
+			s.touch(g)
+		}
+	}
+	if s.host.left.Add(1) < int64(len(s.host.shards)) {
+		return
+	}
+	for _, l := range s.links {
+		s.host.controls.Control(l.node, controlGoodbye, 0, nil)
+	}
+}
