@@ -24,6 +24,9 @@ type Own struct {
 	// Settings are more lines for the server's configuration file.
 	Settings string
 
+	// Profile is where the process writes a CPU profile when it ends, "" = none.
+	Profile string
+
 	temporary bool
 	node      *localnode.Node
 }
@@ -40,6 +43,9 @@ func (o *Own) Start(ctx context.Context) (Target, error) {
 	cfg := localnode.Config{Executable: o.Executable, Dir: o.Dir, Name: o.name(), Address: "127.0.0.1:0", Settings: o.Settings}
 	if o.Floor {
 		cfg.Command = []string{"bench", "floor-server"}
+	}
+	if o.Profile != "" {
+		cfg.Flags = append(cfg.Flags, "--cpu-profile", o.Profile)
 	}
 	node, err := localnode.Start(ctx, cfg)
 	if err != nil {

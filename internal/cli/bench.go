@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -39,6 +40,7 @@ type benchFlags struct {
 	Start      bool    `name:"start-server" help:"Start a server of its own, as a separate process (the default without a connection string)."`
 	Data       string  `name:"data" placeholder:"DIR" help:"Directory for the files of that server. Default: a temporary one."`
 	Report     string  `name:"report" placeholder:"FILE" help:"Write an HTML report with plots to FILE."`
+	Profile    string  `name:"cpu-profile" placeholder:"FILE" help:"Write a CPU profile of the client to FILE, and of a server of its own to FILE.server (go tool pprof)."`
 	Rate       float64 `name:"rate" placeholder:"N" help:"Offer N messages per second over all producers and measure latency from the time each was due; 0 sends as fast as it goes."`
 }
 
@@ -201,6 +203,15 @@ func (inv *invocation) bench(p bench.Plan, f benchFlags, useFloor bool) (err err
 	if inv.globals.Quiet {
 		progress = nil
 	}
+	stopProfile, err := startProfile(f.Profile)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if perr := stopProfile(); err == nil {
+			err = perr
+		}
+	}()
 	inv.out.Executing("bench %s against %s: %s", p.Kind, target.Name, p.Summary())
 	res, err := bench.Run(inv.ctx, p, target, progress)
 	if err != nil {
@@ -242,6 +253,11 @@ func (inv *invocation) benchTarget(f benchFlags, useFloor bool) (t bench.Target,
 		return t, stop, fmt.Errorf("find this program: %w", err)
 	}
 	own := &bench.Own{Executable: exe, Floor: useFloor, Dir: f.Data}
+	if f.Profile != "" {
+		if own.Profile, err = filepath.Abs(f.Profile + ".server"); err != nil {
+			return t, stop, err
+		}
+	}
 	t, err = own.Start(inv.ctx)
 	if err != nil {
 		return t, stop, errors.Join(err, own.Stop())
@@ -285,17 +301,22 @@ type floorServerCmd struct {
 	Data      string `name:"data" required:"" placeholder:"DIR" help:"Directory of its files."`
 	Address   string `name:"address" default:"127.0.0.1:0" placeholder:"HOST:PORT" help:"Where to listen."`
 	ReadyFile string `name:"ready-file" required:"" placeholder:"FILE" help:"Write the address to FILE once it accepts requests."`
+	Profile   string `name:"cpu-profile" placeholder:"FILE" help:"Write a CPU profile to FILE at the end."`
 }
 
 // Run serves until the process is told to stop.
 func (c *floorServerCmd) Run(inv *invocation) error {
-	s, err := floor.Start(inv.ctx, c.Address, c.Data)
+	stopProfile, err := startProfile(c.Profile)
 	if err != nil {
 		return err
+	}
+	s, err := floor.Start(inv.ctx, c.Address, c.Data)
+	if err != nil {
+		return errors.Join(err, stopProfile())
 	}
 	if err := writeJSONFile(c.ReadyFile, nodeInfo{Name: "floor", PID: os.Getpid(), TCP: s.Address(), Data: c.Data}); err != nil {
 		return errors.Join(fmt.Errorf("write the ready file: %w", err), s.Close())
 	}
 	<-inv.ctx.Done()
-	return s.Close()
+	return errors.Join(s.Close(), stopProfile())
 }

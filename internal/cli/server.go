@@ -30,6 +30,7 @@ type serverCmd struct {
 	Fresh       bool   `name:"fresh" short:"f" help:"Delete the data directory first."`
 	DefaultRoot bool   `name:"with-default-root-credentials" help:"Make the root user iggy with the password iggy on an empty data directory, unless IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD say otherwise."`
 	ReadyFile   string `name:"ready-file" hidden:"" placeholder:"FILE" help:"Write the node's addresses to FILE once it accepts requests."`
+	Profile     string `name:"cpu-profile" hidden:"" placeholder:"FILE" help:"Write a CPU profile to FILE at the end."`
 }
 
 // nodeInfo is a running node, as ready files describe it. Addresses are "host:port", empty for a transport that the node
@@ -47,7 +48,12 @@ type nodeInfo struct {
 }
 
 // Run runs the node until the process is told to stop.
-func (c *serverCmd) Run(inv *invocation) error {
+func (c *serverCmd) Run(inv *invocation) (err error) {
+	stopProfile, err := startProfile(c.Profile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopProfile()) }()
 	server.TuneRuntime()
 	cfg, report, err := server.LoadConfig(server.LoadOptions{
 		File: c.Config, Data: c.Data, ReplicaID: c.ReplicaID, Fresh: c.Fresh, DefaultRoot: c.DefaultRoot,

@@ -26,6 +26,7 @@ type Config struct {
 	// Command replaces the server's arguments, for other programs that serve the protocol: it is given data directory,
 	// address and ready file, in this order, as the values of --data, --address and --ready-file.
 	Command []string
+	Flags   []string // more flags, behind all others
 }
 
 // How long a start and a stop may take. A start is long when there is much to recover.
@@ -80,6 +81,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 			"--ready-file", n.path(".ready"),
 		}
 	}
+	n.args = append(n.args, cfg.Flags...)
 	if err := n.spawn(); err != nil {
 		return nil, err
 	}
