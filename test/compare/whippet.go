@@ -15,7 +15,8 @@ import (
 type whippet struct {
 	program string
 	length  time.Duration
-	flags   []string // more flags for every run
+	// inFlight is how many requests of one connection may be unanswered, except where one message is sent at a time.
+	inFlight int
 }
 
 // whippetResult is the part of the program's document that is compared.
@@ -35,7 +36,6 @@ type whippetSide struct {
 func (w *whippet) bench(ctx context.Context, args ...string) (whippetResult, error) {
 	args = append([]string{"--json", "--quiet", "bench"}, args...)
 	args = append(args, "--duration", w.length.String(), "--warm-up", "1s")
-	args = append(args, w.flags...)
 	var r whippetResult
 	cmd := exec.CommandContext(ctx, w.program, args...)
 	var stderr strings.Builder
@@ -56,7 +56,11 @@ func (w *whippet) bench(ctx context.Context, args ...string) (whippetResult, err
 }
 
 func (w *whippet) produce(ctx context.Context, size, producers, batch int, api string) (*whippetSide, error) {
-	r, err := w.bench(ctx, "produce", "--message-size", strconv.Itoa(size), "--producers", strconv.Itoa(producers),
+	inFlight := w.inFlight
+	if batch == 1 {
+		inFlight = 1
+	}
+	r, err := w.bench(ctx, "produce", "--in-flight", strconv.Itoa(inFlight), "--message-size", strconv.Itoa(size), "--producers", strconv.Itoa(producers),
 		"--batch-messages", strconv.Itoa(batch), "--partitions", "1", "--api", api)
 	if err == nil && r.Produce == nil {
 		err = errors.New("whippet bench produce printed no result")
@@ -66,7 +70,8 @@ func (w *whippet) produce(ctx context.Context, size, producers, batch int, api s
 
 func (w *whippet) consume(ctx context.Context, size, messages int) (*whippetSide, error) {
 	r, err := w.bench(ctx, "consume", "--message-size", strconv.Itoa(size), "--fill", strconv.Itoa(messages),
-		"--batch-messages", strconv.Itoa(batchMessages), "--poll-messages", strconv.Itoa(batchMessages), "--partitions", "1")
+		"--batch-messages", strconv.Itoa(batchMessages), "--poll-messages", strconv.Itoa(batchMessages), "--partitions", "1",
+		"--in-flight", strconv.Itoa(w.inFlight))
 	if err == nil && r.Consume == nil {
 		err = errors.New("whippet bench consume printed no result")
 	}
