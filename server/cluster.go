@@ -162,7 +162,7 @@ func (s *Server) warnOfAddresses(n config.Node) {
 // startLink lets the link work: the host is there, and so is who answers.
 func (s *Server) startLink(peers net.Listener) error {
 	id := s.host.Identity()
-	hello := transport.Hello{Directory: id.Directory, StartCount: id.Starts, Shards: uint16(s.cfg.Sharding.Shards)}
+	hello := transport.Hello{Directory: id.Directory, StartCount: id.Starts, Shards: uint16(s.host.Shards())}
 	wire.PutU128(hello.ClusterID[:], s.id)
 	return s.link.Start(s.host, hello, peers)
 }
@@ -195,7 +195,7 @@ func (s *Server) startDuties(o options) {
 	}
 	bc := cluster.BalancerConfig{
 		Self: s.self, Nodes: s.voters(), Host: s.host, Metadata: s.machine, Leads: func() bool { st := s.metadata.Status(); return st.Leader == s.self && st.Ready },
-		Up: s.link.Up, Transfer: s.broker.Transfer, Logger: s.log,
+		Up: s.link.Alive, Transfer: s.broker.Transfer, Logger: s.log,
 	}
 	if o.balance != nil {
 		o.balance(&bc)
@@ -251,8 +251,8 @@ func (s *Server) leave(ctx context.Context) {
 	s.gateway.StopAccepting()
 	ctx, cancel := context.WithTimeout(ctx, min(leaveLimit, until(ctx)/2))
 	defer cancel()
-	moved, kept := s.broker.HandOver(ctx)
+	left, _ := s.host.HandOver(ctx) // who found no taker in time has to be missed
 	n := s.broker.Counters()
-	s.log.Info("leadership handed over", "groups", moved, "not", kept, "forwarded", n.Forwarded.Load(), "forward_refused", n.ForwardRefused.Load(),
+	s.log.Info("leadership handed over", "not", left, "forwarded", n.Forwarded.Load(), "forward_refused", n.ForwardRefused.Load(),
 		"forward_unknown", n.ForwardUnknown.Load(), "forward_failed", n.ForwardFailed.Load(), "served_for_others", n.Served.Load())
 }

@@ -18,6 +18,8 @@ type Peers interface {
 	Others() []uint64
 	// Up reports whether a link to a node is up.
 	Up(node uint64) bool
+	// Alive reports whether a node has answered within the last election timeout.
+	Alive(node uint64) bool
 	// Starts is the start counter that a node said last, 0 = none.
 	Starts(node uint64) uint64
 	// Name of a node; empty when there is none.

@@ -31,7 +31,7 @@ func (c *conn) clusterStatus(h *wire.RequestHeader, bound *binding, body []byte)
 		id := uint64(i) + 1
 		st := wire.NodeState{Name: n.Name, Role: wire.RoleFollower, Reachable: true, StartCounter: b.cfg.StartCounter}
 		if id != b.self() {
-			st.Reachable, st.StartCounter = b.cfg.Peers.Up(id), b.cfg.Peers.Starts(id)
+			st.Reachable, st.StartCounter = b.cfg.Peers.Alive(id), b.cfg.Peers.Starts(id)
 		}
 		if id == leader {
 			st.Role = wire.RoleLeader
@@ -93,7 +93,7 @@ func (b *Broker) gather(ctx context.Context) map[replica.GroupID]report {
 	}
 	if b.clustered() {
 		for _, node := range b.cfg.Peers.Others() {
-			if !b.cfg.Peers.Up(node) {
+			if !b.cfg.Peers.Alive(node) {
 				continue
 			}
 			wg.Go(func() {
@@ -133,46 +133,4 @@ func (b *Broker) reports(ctx context.Context) []cluster.GroupReport {
 		out = append(out, r)
 	})
 	return out
-}
-
-// handOverAtOnce is how many groups are handed over at a time.
-const handOverAtOnce = 32
-
-// HandOver gives every group that this node leads to another node, the metadata
-// last, so that nobody has to find out that this node is gone. It gives the
-// number of those that could not be handed over in time.
-func (b *Broker) HandOver(ctx context.Context) (moved, kept int) {
-	if !b.clustered() {
-		return 0, 0
-	}
-	var (
-		wg   sync.WaitGroup
-		mu   sync.Mutex
-		room = make(chan struct{}, handOverAtOnce)
-	)
-	hand := func(g *replica.Group) {
-		_, _, err := b.transfer(ctx, g, 0)
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			kept++
-			return
-		}
-		moved++
-	}
-	b.cfg.Partitions.each(func(part *Partition) {
-		if part.group.Status().Leader != b.self() {
-			return
-		}
-		room <- struct{}{}
-		wg.Go(func() {
-			hand(part.group)
-			<-room
-		})
-	})
-	wg.Wait()
-	if g := b.cfg.MetadataGroup; g.Status().Leader == b.self() {
-		hand(g)
-	}
-	return moved, kept
 }

@@ -53,6 +53,8 @@ type Link struct {
 
 var (
 	_ replica.Transport = (*Link)(nil)
+	_ replica.Controls  = (*Link)(nil)
+	_ replica.Bulk      = (*Link)(nil)
 	_ transport.Handler = (*handler)(nil)
 )
 
@@ -113,6 +115,29 @@ func (l *Link) Send(to uint64, messages []replica.Message) {
 	}
 }
 
+// Control implements replica.Controls.
+func (l *Link) Control(to uint64, kind uint8, shard uint16, body []byte) bool {
+	t := l.t.Load()
+	return t != nil && t.Control(to, kind, shard, body)
+}
+
+// Received implements replica.Controls.
+func (l *Link) Received(node uint64) uint64 {
+	if t := l.t.Load(); t != nil {
+		return t.Received(node)
+	}
+	return 0
+}
+
+// DialBulk implements replica.Bulk.
+func (l *Link) DialBulk(ctx context.Context, to uint64) (net.Conn, error) {
+	t := l.t.Load()
+	if t == nil {
+		return nil, transport.ErrNotSent
+	}
+	return t.DialBulk(ctx, to)
+}
+
 // Self is the id of this node.
 func (l *Link) Self() uint64 { return l.self }
 
@@ -134,6 +159,15 @@ func (l *Link) Up(node uint64) bool {
 	}
 	t := l.t.Load()
 	return t != nil && t.Up(node)
+}
+
+// Alive reports whether a node has answered within the last election timeout; this one always has.
+func (l *Link) Alive(node uint64) bool {
+	if node == l.self {
+		return true
+	}
+	h := l.host.Load()
+	return h != nil && h.Alive(node)
 }
 
 // Starts is the start counter of a node as it said last; 0 = it never did.
@@ -200,7 +234,9 @@ func (h *handler) Messages(from uint64, messages []replica.Message) {
 }
 
 // Control implements transport.Handler.
-func (h *handler) Control(uint64, uint8, uint16, []byte) {}
+func (h *handler) Control(from uint64, kind uint8, shard uint16, body []byte) {
+	h.host.Load().Control(from, kind, shard, body)
+}
 
 // Call implements transport.Handler.
 func (h *handler) Call(from uint64, b []byte, answer func([]byte, bool)) {
@@ -225,15 +261,20 @@ func (h *handler) Call(from uint64, b []byte, answer func([]byte, bool)) {
 }
 
 // Bulk implements transport.Handler.
-func (h *handler) Bulk(context.Context, uint64, net.Conn) {}
+func (h *handler) Bulk(ctx context.Context, from uint64, conn net.Conn) {
+	h.host.Load().ServeBulk(ctx, from, conn)
+}
 
 // Connected implements transport.Handler.
 func (h *handler) Connected(peer transport.Hello) {
 	h.cfg.Logger.Info("peer link: accepted", "node", h.Name(peer.NodeID), "start", peer.StartCount)
+	h.host.Load().Connected(replica.Peer{
+		Node: peer.NodeID, Directory: peer.Directory, Starts: peer.StartCount, Suspect: peer.Suspect, Shards: int(peer.Shards),
+	})
 }
 
 // Lost implements transport.Handler.
-func (h *handler) Lost(node uint64) { h.host.Load().Unreachable(node) }
+func (h *handler) Lost(node uint64) { h.host.Load().Lost(node) }
 
 // Name of a node; empty when there is no such node.
 func (l *Link) Name(node uint64) string {
@@ -264,7 +305,7 @@ func (l *Link) Roster(client netip.Addr, leader uint64) wire.Roster {
 		switch id := NodeID(n.ReplicaID); {
 		case id == leader:
 			w.Role = wire.RoleLeader
-		case !l.Up(id):
+		case !l.Alive(id):
 			w.Status = wire.StatusUnreachable
 		}
 		r.Nodes = append(r.Nodes, w)
