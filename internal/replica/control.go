@@ -30,11 +30,11 @@ func (g *Group) join() {
 	case g.solo.Load():
 		g.campaign()
 	case g.cfg.Preferred:
-		tries := survivorTries
+		tries, every := survivorTries, survivorEvery
 		if g.log.LastIndex() == 0 && g.vote.term == 0 {
-			tries = eagerTries
+			tries, every = eagerTries, eagerEvery
 		}
-		g.campaignSoon(g.host.cfg.Clock.Mono(), tries)
+		g.campaignSoon(g.host.cfg.Clock.Mono(), tries, every)
 	}
 	g.checkRole()
 }

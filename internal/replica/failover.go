@@ -18,14 +18,15 @@ const (
 	// group yet, and drop the first request.
 	eagerTries = 20
 	// A survivor asks this often: the others may notice the silence a tick later.
-	survivorTries = 12
+	survivorTries = 4
+	survivorEvery = 100 * time.Millisecond
 	eagerEvery    = 25 * time.Millisecond
-	campaignStep  = 150 * time.Millisecond
+	campaignStep  = 200 * time.Millisecond
 )
 
 // campaignSoon lets this replica ask for votes at a time, and a number of times, until there is a leader.
-func (g *Group) campaignSoon(at time.Duration, tries int) {
-	g.tryAt = at
+func (g *Group) campaignSoon(at time.Duration, tries int, every time.Duration) {
+	g.tryAt, g.tryEvery = at, every
 	if g.tries == 0 {
 		g.shard.eager = append(g.shard.eager, g)
 	}
@@ -46,7 +47,7 @@ func (s *shard) tickEager() bool {
 		if now < g.tryAt || !g.mayCampaign() {
 			return false
 		}
-		g.tryAt = now + eagerEvery
+		g.tryAt = now + g.tryEvery
 		g.tries--
 		// An election under way, with a vote that is being stored, is not disturbed.
 		if g.state != raft.StateCandidate && g.jobs.len() == 0 {
@@ -72,7 +73,7 @@ func (g *Group) bereaved(l *link) {
 	_ = g.rn.ForgetLeader() // a follower can
 	g.shard.touch(g)
 	if rank := g.rank(l.node); rank >= 0 {
-		g.campaignSoon(g.host.cfg.Clock.Mono()+time.Duration(rank)*campaignStep, survivorTries)
+		g.campaignSoon(g.host.cfg.Clock.Mono()+time.Duration(rank)*campaignStep, survivorTries, survivorEvery)
 	}
 }
 
@@ -96,15 +97,28 @@ func (g *Group) rankOf(node uint64) uint64 {
 	return shardHash(uint64(g.cfg.ID) ^ node*0x9e3779b97f4a7c15)
 }
 
-// overtake lets this replica ask for votes when another one asks that lacks entries which this one has: it cannot win.
-func (g *Group) overtake(m *raftpb.Message) {
-	if m.GetType() != raftpb.MsgPreVote || g.leader.Load() != 0 || g.state == raft.StateLeader || g.tries > 0 {
+// heardCandidate is told of a request for a vote that may be granted. Whoever asks thinks that the leader is gone: when this
+// replica has not heard of it either, for as long as it was bound to it, it need not wait for its own next tick. A candidate
+// that can win is given time. One that lacks entries which this replica has cannot: then this one asks.
+func (g *Group) heardCandidate(m *raftpb.Message) {
+	if g.state == raft.StateLeader || g.suspicion != 0 {
 		return
 	}
-	last := g.last.Load()
+	if node := g.leader.Load(); node != 0 && node != g.host.cfg.NodeID && g.host.controls != nil {
+		l := g.shard.link(node)
+		if l.shards == 0 || l.incoming[l.of(g.cfg.ID)].silent < g.host.cfg.ElectionTicks/2 {
+			return
+		}
+		_ = g.rn.ForgetLeader()
+	}
+	now := g.host.cfg.Clock.Mono()
+	last := g.log.LastIndex()
 	term, err := g.store.Term(last)
-	if err != nil || m.GetLogTerm() > term || m.GetLogTerm() == term && m.GetIndex() >= last {
-		return
+	switch {
+	case err != nil:
+	case m.GetLogTerm() > term || m.GetLogTerm() == term && m.GetIndex() >= last:
+		g.tryAt = max(g.tryAt, now+campaignStep)
+	case m.GetType() == raftpb.MsgPreVote && g.tries == 0 && g.mayCampaign():
+		g.campaignSoon(now, 2, survivorEvery)
 	}
-	g.campaignSoon(g.host.cfg.Clock.Mono(), 2)
 }

@@ -116,6 +116,7 @@ type Group struct {
 	members    []uint64 // other nodes with a replica, ascending
 	tries      int      // requests for votes left, see tickEager
 	tryAt      time.Duration
+	tryEvery   time.Duration
 	handedAt   time.Duration // a transfer from here succeeded then, and the new leader is not known yet
 	distrust   uint64        // node of the last transfer, which failed; no lease before it promised again
 	distrustAt time.Duration

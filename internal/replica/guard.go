@@ -82,7 +82,7 @@ func (g *Group) step(m *raftpb.Message) {
 		if !g.mayVote(m) {
 			return
 		}
-		g.overtake(m)
+		g.heardCandidate(m)
 	case raftpb.MsgSnap:
 		g.snapArrived(m)
 		return
