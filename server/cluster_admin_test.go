@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -331,4 +332,49 @@ func freePort(t testing.TB) net.Listener {
 		t.Fatal(err)
 	}
 	return ln
+}
+
+// A node whose metadata is behind at its start keeps the partitions that it has
+// not heard of yet, and deletes those that were deleted meanwhile.
+func TestClusterRestartBehind(t *testing.T) {
+	t.Parallel()
+	n := startNodes(t, 3, nil)
+	behind := n.follower()
+	r := n.login(n.leader())
+	// A checkpoint of its metadata without the topics.
+	n.halt(behind)
+	n.restart(behind)
+	kept, topic := n.topicOn(r, 2)
+	deleted, other := n.topicOn(r, 2)
+	for p := range uint32(2) {
+		r.send(kept, topic, wire.PartitionID(p), "a")
+		r.send(deleted, other, wire.PartitionID(p), "b")
+	}
+	dirs := func() int {
+		found, err := filepath.Glob(filepath.Join(n.dirs[behind], "streams", "*", "topics", "*", "partitions", "*-*", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	eventually(t, func() bool { return dirs() >= 4 })
+	before := dirs()
+	n.crash(behind)
+	r.must(&wire.DeleteStream{Stream: deleted}, nil)
+	// Alone it knows only what its checkpoint says.
+	n.net.isolate(behind, 3, true)
+	n.restart(behind)
+	pause := time.NewTimer(500 * time.Millisecond)
+	<-pause.C
+	if after := dirs(); after != before {
+		t.Fatalf("%d directories of partitions before the start, %d after", before, after)
+	}
+	n.net.isolate(behind, 3, false)
+	eventually(t, func() bool { return dirs() == 2 })
+	q := n.login(behind)
+	for p := range uint32(2) {
+		if got := q.all(kept, topic, p); !slices.Equal(got, []string{"a"}) {
+			t.Fatal(got)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -173,6 +174,18 @@ func (n *nodes) halt(i int) {
 		n.t.Errorf("close node %d: %v", i, err)
 	}
 	n.s[i] = nil
+}
+
+// crash ends a node that goes on, when it is started again, with what its files
+// held while it ran.
+func (n *nodes) crash(i int) {
+	n.t.Helper()
+	dir := n.t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(n.dirs[i])); err != nil {
+		n.t.Fatal(err)
+	}
+	n.halt(i)
+	n.dirs[i] = dir
 }
 
 // login signs in on a node, as soon as it lets anybody.

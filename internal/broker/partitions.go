@@ -231,7 +231,7 @@ func (p *Partitions) compare(cat *metadata.Catalog) (failed bool) {
 		p.spawn(func() { p.stop(part) })
 	}
 	if sweep {
-		p.spawn(func() { p.sweep(wanted) })
+		p.spawn(func() { p.sweep(wanted, cat.Index()) })
 	}
 	return failed
 }
@@ -372,8 +372,18 @@ func (p *Partitions) remove(dir string) error {
 }
 
 // sweep deletes the directories of partitions that were deleted while nobody
-// could remove their files.
-func (p *Partitions) sweep(wanted map[replica.GroupID]struct{}) {
+// could remove their files. A catalog says nothing of what was made after it: a
+// node that starts in a cluster has an old one until it hears from the others.
+// Such directories are looked at again with the next catalog.
+func (p *Partitions) sweep(wanted map[replica.GroupID]struct{}, known uint64) {
+	younger := false
+	defer func() {
+		if younger {
+			p.mu.Lock()
+			p.swept = false
+			p.mu.Unlock()
+		}
+	}()
 	root := path.Join(p.cfg.Dir, streamsDir)
 	for _, s := range p.list(root) {
 		for _, t := range p.list(path.Join(root, s, topicsDir)) {
@@ -384,6 +394,10 @@ func (p *Partitions) sweep(wanted map[replica.GroupID]struct{}) {
 				at, err2 := strconv.ParseUint(created, 10, 64)
 				if !ok || err1 != nil || err2 != nil {
 					continue // not ours
+				}
+				if at > known {
+					younger = true
+					continue
 				}
 				group := replica.PartitionGroup(at, uint32(n))
 				p.mu.RLock()

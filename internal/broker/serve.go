@@ -213,6 +213,9 @@ func (b *Broker) serveCommitted(ctx context.Context, r *cluster.Request) *cluste
 func (b *Broker) committed(ctx context.Context, part *Partition) bool {
 	ctx, cancel := context.WithTimeout(ctx, followWait)
 	defer cancel()
+	if part.group.Status().Leader == 0 && part.group.WaitReady(ctx) != nil {
+		return false // this node has just started, or there is no quorum
+	}
 	index, ok := part.fold.join(ctx, b, part)
 	return ok && part.group.WaitApplied(ctx, index) == nil
 }
