@@ -27,15 +27,19 @@ type grammar struct {
 	ConsumerOffset consumerOffsetCmd `cmd:"" name:"consumer-offset" aliases:"o,offset" group:"data" help:"Read and set what consumers have processed."`
 	ConsumerGroup  consumerGroupCmd  `cmd:"" name:"consumer-group" aliases:"g" group:"data" help:"Create, list and delete consumer groups."`
 
-	Ping    pingCmd    `cmd:"" name:"ping" group:"system" help:"Measure the time to the server and back."`
-	Me      meCmd      `cmd:"" name:"me" group:"system" help:"Show this connection as the server sees it."`
-	Stats   statsCmd   `cmd:"" name:"stats" group:"system" help:"Show the server's statistics."`
-	Client  clientCmd  `cmd:"" name:"client" aliases:"c" group:"system" help:"Show the server's connections."`
-	Cluster clusterCmd `cmd:"" name:"cluster" aliases:"cl" group:"system" help:"Show the nodes of the cluster."`
-	Options optionsCmd `cmd:"" name:"options" group:"system" help:"List the options that topics, streams and users take."`
+	Ping     pingCmd     `cmd:"" name:"ping" group:"system" help:"Measure the time to the server and back."`
+	Me       meCmd       `cmd:"" name:"me" group:"system" help:"Show this connection as the server sees it."`
+	Stats    statsCmd    `cmd:"" name:"stats" group:"system" help:"Show the server's statistics."`
+	Client   clientCmd   `cmd:"" name:"client" aliases:"c" group:"system" help:"Show the server's connections."`
+	Cluster  clusterCmd  `cmd:"" name:"cluster" aliases:"cl" group:"system" help:"Show the nodes of the cluster."`
+	Snapshot snapshotCmd `cmd:"" name:"snapshot" group:"system" help:"Fetch an archive of the server's diagnostic files."`
+	Options  optionsCmd  `cmd:"" name:"options" group:"system" help:"List the options that topics, streams and users take."`
 
 	User    userCmd    `cmd:"" name:"user" aliases:"u" group:"access" help:"Create, list, change and delete users."`
 	Pat     patCmd     `cmd:"" name:"pat" group:"access" help:"Create, list and delete personal access tokens."`
+	Login   loginCmd   `cmd:"" name:"login" aliases:"li" group:"access" help:"Sign in once for the next commands."`
+	Logout  logoutCmd  `cmd:"" name:"logout" aliases:"lo" group:"access" help:"End the session that login made."`
+	Session sessionCmd `cmd:"" name:"session" aliases:"sess" group:"access" help:"Tell about the session that login made."`
 	Context contextCmd `cmd:"" name:"context" aliases:"ctx" group:"access" help:"Keep connection options under a name."`
 
 	Completion completionCmd `cmd:"" name:"completion" group:"node" help:"Print a shell completion script."`

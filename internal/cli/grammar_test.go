@@ -91,7 +91,7 @@ func TestReferenceNames(t *testing.T) {
 		"partition create", "p c", "p d", "segment delete", "seg d", "message send", "m s", "m p", "m f",
 		"consumer-offset get", "o g", "o s", "offset get", "consumer-group create", "g c", "g d", "g g", "g l",
 		"user create", "u c", "u d", "u g", "u l", "u n", "u s", "u pwd", "u p", "pat create", "pat delete", "pat list",
-		"client get", "c g", "c l", "cluster metadata", "cl m", "ping", "me", "stats", "options",
+		"client get", "c g", "c l", "cluster metadata", "cl m", "ping", "me", "stats", "options", "snapshot", "login", "li", "logout", "lo", "session status", "sess s",
 		"context list", "ctx l", "ctx u", "ctx d", "ctx s", "ctx c",
 	} {
 		node := parser.Model.Node
@@ -106,7 +106,7 @@ func TestReferenceNames(t *testing.T) {
 		"message send": "p m H input-file lines", "message poll": "o f l n m a c s output-file follow", "message flush": "f",
 		"consumer-offset get": "k", "consumer-offset set": "k", "topic create": "t m durability consumer-offset-durability set",
 		"topic update": "m", "stream create": "s", "stream list": "l", "topic list": "l", "stats": "o", "ping": "c",
-		"pat create": "s", "user create": "u g s", "user permissions": "g s", "consumer-group create": "g",
+		"pat create": "s", "snapshot": "c s o", "user create": "u g s", "user permissions": "g s", "consumer-group create": "g",
 		"server": "f fresh with-default-root-credentials replica-id config data",
 		"up":     "nodes data base-port ready-file", "cluster metadata": "l", "client list": "l",
 	} {
@@ -198,7 +198,7 @@ func TestComplete(t *testing.T) {
 		words string // "_" is the empty word
 		want  string
 	}{
-		{"_", "up server bench debug version stream topic partition segment message consumer-offset consumer-group ping me stats client cluster options user pat context completion"},
+		{"_", "up server bench debug version stream topic partition segment message consumer-offset consumer-group ping me stats client cluster snapshot options user pat login logout session context completion"},
 		{"str", "stream"},
 		{"s _", "create delete update get list purge"},
 		{"-q -u name topic g", "get"},

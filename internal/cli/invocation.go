@@ -17,6 +17,7 @@ import (
 
 	"github.com/whippetmq/whippet/client"
 	"github.com/whippetmq/whippet/internal/cli/output"
+	"github.com/whippetmq/whippet/internal/cli/secrets"
 	"github.com/whippetmq/whippet/internal/cli/units"
 	"github.com/whippetmq/whippet/wire"
 )
@@ -33,6 +34,8 @@ type invocation struct {
 	stdin *bufio.Reader  // shared by all that read standard input
 	conn  *client.Client // nil until connect
 	trace *tracer        // nil without --debug
+
+	fromSession bool // the credentials are those of a login session
 }
 
 // start checks the global options after parsing.
@@ -72,7 +75,11 @@ func (inv *invocation) connect() (*client.Client, error) {
 	if o.Token == "" && o.Username == "" {
 		return nil, errMissingCredentials
 	}
-	return inv.dial(o)
+	c, err := inv.dial(o)
+	if inv.fromSession && errors.Is(err, wire.ErrInvalidPersonalAccessToken) {
+		return nil, inv.expiredSession(o.Addresses[0])
+	}
+	return c, err
 }
 
 // connectAnonymous connects without signing in, for commands that need no session.
@@ -126,25 +133,51 @@ func advice(err error) string {
 	return ""
 }
 
-// options are the client's options from the connection string or the separate options, with credentials in the
-// order of the reference: token by name, token, user name, then the variables.
+// options are the client's options. Credentials come in the order of the reference: those of a login session with the
+// address, then explicit ones. A connection string brings its own and leaves sessions alone.
 func (inv *invocation) options() (client.Options, error) {
+	if inv.connectionString() == "" {
+		if token := inv.cachedSession(inv.globals.TCPServerAddress); token != "" {
+			o, err := inv.optionsWith(func(o *client.Options) error {
+				o.Token = token
+				return nil
+			})
+			inv.fromSession = err == nil
+			return o, err
+		}
+	}
+	return inv.explicitOptions()
+}
+
+// explicitOptions take the first of: token by name, token, user name, the variables.
+func (inv *invocation) explicitOptions() (client.Options, error) {
+	return inv.optionsWith(inv.credentials)
+}
+
+// connectionString is that of the command line, or else, when no credentials are given there, of the environment.
+func (inv *invocation) connectionString() string {
+	g := inv.globals
+	if g.Connect == "" && g.Username == "" && g.Token == "" && g.TokenName == "" {
+		return inv.Getenv("WHIPPET_CONNECT")
+	}
+	return g.Connect
+}
+
+// optionsWith takes the connection string, or the separate options with these credentials.
+func (inv *invocation) optionsWith(credentials func(*client.Options) error) (client.Options, error) {
 	g := inv.globals
 	timeout, err := units.ParseDuration(g.Timeout)
 	if err != nil {
 		return client.Options{}, badUsage("--timeout: %v", err)
 	}
 	var o client.Options
-	connect := g.Connect
-	explicit := g.Username != "" || g.Token != "" || g.TokenName != ""
-	if connect == "" && !explicit {
-		connect = inv.Getenv("WHIPPET_CONNECT")
-	}
-	if connect != "" {
+	if connect := inv.connectionString(); connect != "" {
 		if o, err = client.ParseConnectionString(connect); err != nil {
 			return o, badUsage("the connection string: %v", err)
 		}
 	} else if o, err = inv.separateOptions(); err != nil {
+		return o, err
+	} else if err := credentials(&o); err != nil {
 		return o, err
 	}
 	if o.Reconnect.Retries == 0 && g.TCPReconnectRetries != "unlimited" {
@@ -179,7 +212,7 @@ func (inv *invocation) separateOptions() (client.Options, error) {
 		return o, badUsage("--tcp-reconnection-interval %q is not a duration above zero, such as 1s", g.TCPReconnectInterval)
 	}
 	o.Reconnect.Interval = time.Duration(interval) * time.Microsecond
-	return o, inv.credentials(&o)
+	return o, nil
 }
 
 // retries reads a number of retries into the form of the client's options, where 0 is unlimited.
@@ -211,7 +244,14 @@ func (inv *invocation) credentials(o *client.Options) error {
 	}
 	switch {
 	case g.TokenName != "":
-		return fmt.Errorf("no token named %q is stored: tokens are not kept in this version; give the token itself with --token", g.TokenName)
+		store, err := inv.secrets()
+		if err == nil {
+			o.Token, err = store.Get(tokenService(g.TCPServerAddress), g.TokenName)
+		}
+		if errors.Is(err, secrets.ErrMissing) {
+			return fmt.Errorf("no token named %q is kept for %s: make one with \"whippet pat create --store-token %s\"", g.TokenName, g.TCPServerAddress, g.TokenName)
+		}
+		return err
 	case g.Token != "":
 		o.Token = g.Token
 	case g.Username != "":

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/whippetmq/whippet/internal/cli/output"
+	"github.com/whippetmq/whippet/internal/cli/secrets"
 	"github.com/whippetmq/whippet/internal/cli/units"
 )
 
@@ -18,7 +19,17 @@ type patCmd struct {
 type patCreateCmd struct {
 	Name   string   `arg:"" name:"name" help:"Name of the token, 3 to 30 bytes."`
 	Expiry []string `arg:"" optional:"" name:"expiry" help:"How long it is valid; words are added up (1day 2h). Default: unlimited."`
-	Store  bool     `name:"store-token" short:"s" help:"Keep the token in the system's keyring (not in this version)."`
+	Store  bool     `name:"store-token" short:"s" help:"Keep the token here for --token-name instead of printing it."`
+}
+
+// tokenPlace is where tokens of this server are kept.
+func (inv *invocation) tokenPlace() (secrets.Store, string, error) {
+	address, err := inv.address()
+	if err != nil {
+		return secrets.Store{}, "", err
+	}
+	store, err := inv.secrets()
+	return store, address, err
 }
 
 type tokenView struct {
@@ -29,8 +40,8 @@ type tokenView struct {
 
 // Run creates the token; in quiet mode it prints the secret and nothing else.
 func (c *patCreateCmd) Run(inv *invocation) error {
-	if c.Store {
-		return errors.New("tokens are not kept in the keyring in this version: leave out --store-token and keep the printed token yourself")
+	if c.Store && len(c.Expiry) > 0 {
+		return badUsage("--store-token and an expiry exclude each other: a token that is kept does not expire")
 	}
 	expiry, err := units.ParseExpiry(c.Expiry)
 	if err != nil {
@@ -47,6 +58,17 @@ func (c *patCreateCmd) Run(inv *invocation) error {
 	token, err := conn.CreateToken(inv.ctx, c.Name, time.Duration(expiry)*time.Microsecond)
 	if err != nil {
 		return failed(err, "create personal access token %q", c.Name)
+	}
+	if c.Store {
+		store, address, err := inv.tokenPlace()
+		if err == nil {
+			err = store.Set(tokenService(address), c.Name, token)
+		}
+		if err != nil {
+			return errors.Join(err, conn.DeleteToken(inv.ctx, c.Name))
+		}
+		inv.out.Done(tokenView{Name: c.Name}, "Personal access token with name: %s created and kept for --token-name", c.Name)
+		return nil
 	}
 	if inv.out.Quiet && !inv.out.JSON {
 		inv.out.Always(token)
@@ -69,6 +91,13 @@ func (c *patDeleteCmd) Run(inv *invocation) error {
 	}
 	if err := conn.DeleteToken(inv.ctx, c.Name); err != nil {
 		return failed(err, "delete personal access token %q", c.Name)
+	}
+	store, address, err := inv.tokenPlace()
+	if err == nil {
+		err = store.Delete(tokenService(address), c.Name)
+	}
+	if err != nil {
+		return err
 	}
 	inv.out.Done(deleted{Deleted: true, Name: c.Name}, "Personal access token with name: %s deleted", c.Name)
 	return nil

@@ -47,7 +47,11 @@ func (c Chart) SVG() template.HTML {
 			left, chartW-right, y(t.at), y(t.at), left-6, y(t.at)+3.5, t.text)
 	}
 	for _, t := range xTicks {
-		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, x(t.at), chartH-bottom+15, t.text)
+		anchor := "middle"
+		if x(t.at) > chartW-2*right {
+			anchor = "end" // its second half would be cut off
+		}
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="%s">%s</text>`, x(t.at), chartH-bottom+15, anchor, t.text)
 	}
 	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`, chartW-right, chartH-4, template.HTMLEscapeString(c.XName))
 	fmt.Fprintf(&b, `<text x="%d" y="%d">%s</text>`, 0, chartH-4, template.HTMLEscapeString(c.YName))
