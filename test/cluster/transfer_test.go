@@ -103,3 +103,22 @@ func TestOrderlyStop(t *testing.T) {
 	load.MustStop(t)
 	checker.MustVerify(t, c, stream, tp)
 }
+
+// TestWholeClusterStops: all nodes are stopped at once. Each exits with 0 in time, and all come back with everything.
+func TestWholeClusterStops(t *testing.T) {
+	c := three(t)
+	stream, tp := topic(t, c, 3)
+	c.MustPlace(t, stream, tp, 0, 1, 2)
+	checker := harness.NewChecker()
+	cl, _ := c.Client(t, 0)
+	load := harness.Load{Stream: stream, Topic: tp, Partitions: all(3)}.Start(checker, cl)
+	load.MustFlow(t, harness.Patience, 100)
+	must(t, c.StopAll(bounded(t, time.Minute)))
+	for _, n := range c.Nodes() {
+		must(t, n.Start())
+	}
+	must(t, c.WaitReady(t.Context(), harness.Patience))
+	load.MustFlow(t, harness.Patience, 100)
+	load.MustStop(t)
+	checker.MustVerify(t, c, stream, tp)
+}

@@ -191,14 +191,17 @@ func (n *Node) WaitReady(ctx context.Context, limit time.Duration) error {
 	})
 }
 
-// Close stops all nodes in an orderly way, then the proxies, and tells what was wrong with any of them.
+// Close ends all nodes, then the proxies, and tells what was wrong with any of them. A single node is stopped in an orderly
+// way; nodes of a cluster are killed, since each would first look for somebody to hand its primaries to, see StopAll.
 func (c *Cluster) Close(ctx context.Context) error {
 	errs := make([]error, 2*len(c.nodes))
-	var wg sync.WaitGroup
 	for i, n := range c.nodes {
-		wg.Go(func() { errs[i] = n.Stop(ctx) })
+		if len(c.nodes) > 1 {
+			errs[i] = n.Kill()
+			continue
+		}
+		errs[i] = n.Stop(ctx)
 	}
-	wg.Wait()
 	c.wg.Wait()
 	for i, n := range c.nodes {
 		n.adminMu.Lock()
@@ -217,6 +220,17 @@ func (c *Cluster) Close(ctx context.Context) error {
 		}
 	}
 	c.ports.close()
+	return errors.Join(errs...)
+}
+
+// StopAll stops all nodes in an orderly way at once, and keeps everything else.
+func (c *Cluster) StopAll(ctx context.Context) error {
+	errs := make([]error, len(c.nodes))
+	var wg sync.WaitGroup
+	for i, n := range c.nodes {
+		wg.Go(func() { errs[i] = n.Stop(ctx) })
+	}
+	wg.Wait()
 	return errors.Join(errs...)
 }
 

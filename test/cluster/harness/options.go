@@ -109,8 +109,12 @@ func (c *Cluster) writeConfig(n *Node) (string, error) {
 	for _, k := range slices.Sorted(maps.Keys(keys)) {
 		fmt.Fprintf(&b, "%s = %s\n", k, keys[k])
 	}
+	// Whole or not at all: another node may be reading the same file.
 	path := filepath.Join(o.Dir, file)
-	return path, os.WriteFile(path, []byte(b.String()), 0o600)
+	if err := os.WriteFile(path+".new", []byte(b.String()), 0o600); err != nil {
+		return "", err
+	}
+	return path, os.Rename(path+".new", path)
 }
 
 // RosterEntry is what a configuration says of a node.
