@@ -2,9 +2,12 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,8 +18,13 @@ import (
 	"github.com/whippetmq/whippet/whippettest"
 )
 
-// TestMain makes the program itself available to the scripts, also to those that start it as a server.
+// TestMain makes the program available to the scripts, also to those that start it as a server: this very test binary,
+// or, because a program under the race detector takes ten times as long to start and scripts start it hundreds of times,
+// one that is built without it. What commands do at the same time is tested in process, in inprocess_test.go.
 func TestMain(m *testing.M) {
+	if raceEnabled {
+		os.Exit(withPlainProgram(m))
+	}
 	testscript.Main(m, map[string]func(){"whippet": func() {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		code := Run(ctx, Process{
@@ -25,6 +33,22 @@ func TestMain(m *testing.M) {
 		stop()
 		os.Exit(code)
 	}})
+}
+
+func withPlainProgram(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "whippet-cli-")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	build := exec.Command("go", "build", "-ldflags=-X main.version=test", "-o", filepath.Join(dir, "whippet"), "github.com/whippetmq/whippet/cmd/whippet")
+	if out, err := build.CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("build the program: %v\n%s", err, out))
+	}
+	if err := os.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH")); err != nil {
+		panic(err)
+	}
+	return m.Run()
 }
 
 // TestScripts runs testdata/script: one file per group of commands, each against a node of its own.
