@@ -161,10 +161,9 @@ func (s *Server) warnOfAddresses(n config.Node) {
 
 // startLink lets the link work: the host is there, and so is who answers.
 func (s *Server) startLink(peers net.Listener) error {
-	id := s.host.Identity()
-	hello := transport.Hello{Directory: id.Directory, StartCount: id.Starts, Shards: uint16(s.host.Shards())}
-	wire.PutU128(hello.ClusterID[:], s.id)
-	return s.link.Start(s.host, hello, peers)
+	var id [16]byte
+	wire.PutU128(id[:], s.id)
+	return s.link.Start(s.host, id, peers)
 }
 
 // clusterRoster is what a client is told of the nodes.

@@ -273,7 +273,8 @@ func TestClusterRestart(t *testing.T) {
 	}
 }
 
-// Nodes with different secrets or of different clusters stay apart, and say why.
+// Nodes with different secrets, of different clusters or with the id of a node that
+// runs stay apart, and say why.
 func TestClusterStrangers(t *testing.T) {
 	t.Parallel()
 	n := startNodes(t, 3, func(c *Config) {
@@ -286,6 +287,7 @@ func TestClusterStrangers(t *testing.T) {
 		"another secret":  {func(c *Config) { c.Cluster.Secret = strings.Repeat("x", 32) }, "secret"},
 		"no secret":       {func(c *Config) { c.Cluster.AuthEnabled = false }, "secret"},
 		"another cluster": {func(c *Config) { c.Cluster.Name = "other" }, "another cluster"},
+		"a twin":          {func(c *Config) { c.ReplicaID = 0 }, "and alive"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer

@@ -75,11 +75,18 @@ func New(cfg Config) *Link {
 const frameExtra = 64 << 10
 
 // Start accepts the other nodes on a listener, which it takes over, and dials
-// them. hello says who this node is; cluster and node id are filled in.
-func (l *Link) Start(host *replica.Host, hello transport.Hello, listener net.Listener) error {
+// them. What this node says of itself and whom it takes for whom, the host
+// decides (decisions 2).
+func (l *Link) Start(host *replica.Host, id [16]byte, listener net.Listener) error {
 	c := l.cfg.Transport
-	c.Hello, c.Logger, c.Handler = hello, l.cfg.Logger, &handler{l}
-	c.Hello.NodeID = l.self
+	c.Logger, c.Handler = l.cfg.Logger, &handler{l}
+	c.Hello = transport.Hello{NodeID: l.self, ClusterID: id, Shards: uint16(host.Shards())}
+	c.Current = func() transport.Hello {
+		own := host.Self()
+		return transport.Hello{Directory: own.Directory, StartCount: own.Starts, Run: own.Run, Suspect: own.Suspect}
+	}
+	c.Admit = func(h transport.Hello) error { return host.AdmitPeer(peerOf(&h)) }
+	c.Outdated, c.Alive = host.Outdated, host.Alive
 	c.MaxFrame = max(c.MaxFrame, l.cfg.MaxFrame+frameExtra)
 	for _, n := range l.nodes {
 		if NodeID(n.ReplicaID) != l.self {
@@ -268,9 +275,11 @@ func (h *handler) Bulk(ctx context.Context, from uint64, conn net.Conn) {
 // Connected implements transport.Handler.
 func (h *handler) Connected(peer transport.Hello) {
 	h.cfg.Logger.Info("peer link: accepted", "node", h.Name(peer.NodeID), "start", peer.StartCount)
-	h.host.Load().Connected(replica.Peer{
-		Node: peer.NodeID, Directory: peer.Directory, Starts: peer.StartCount, Suspect: peer.Suspect, Shards: int(peer.Shards),
-	})
+	h.host.Load().Connected(peerOf(&peer))
+}
+
+func peerOf(h *transport.Hello) replica.Peer {
+	return replica.Peer{Node: h.NodeID, Directory: h.Directory, Starts: h.StartCount, Run: h.Run, Suspect: h.Suspect, Shards: int(h.Shards)}
 }
 
 // Lost implements transport.Handler.

@@ -80,7 +80,7 @@ func (t *Transport) serve(raw net.Conn) {
 		return
 	}
 	setUserTimeout(raw, t.cfg.SilentTimeout)
-	ended := t.follow(peer.NodeID, conn)
+	ended := t.follow(&peer, conn)
 	defer ended()
 	t.cfg.Handler.Connected(peer)
 	answers := newAnswers(conn)
@@ -100,14 +100,16 @@ func (t *Transport) serve(raw net.Conn) {
 
 // incoming is a link of a peer that is read.
 type incoming struct {
+	run   uint64 // of the peer's process
 	conn  net.Conn
 	ended chan struct{}
 }
 
 // follow makes the link the peer's only one: the one before is cut, and its last frame handed over, before this one is read.
 // What a node says arrives in the order in which it said it, also over a break. The function ends the link's part.
-func (t *Transport) follow(node uint64, conn net.Conn) (ended func()) {
-	own := &incoming{conn, make(chan struct{})}
+func (t *Transport) follow(peer *Hello, conn net.Conn) (ended func()) {
+	node := peer.NodeID
+	own := &incoming{peer.Run, conn, make(chan struct{})}
 	t.mu.Lock()
 	before := t.serving[node]
 	t.serving[node] = own

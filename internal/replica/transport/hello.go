@@ -34,12 +34,13 @@ type Hello struct {
 	NodeID     uint64
 	Directory  [16]byte // minted when the data directory was made
 	StartCount uint64   // raised and flushed at each start
+	Run        uint64   // random, another for every process
 	nonce      [32]byte
 }
 
 var helloMagic = [4]byte{'W', 'P', 'L', 'K'}
 
-const helloSize = 4 + 2 + 1 + 1 + 2 + 6 + 16 + 8 + 16 + 8 + 32
+const helloSize = 4 + 2 + 1 + 1 + 2 + 6 + 16 + 8 + 16 + 8 + 8 + 32
 
 func (h *Hello) append(dst []byte) []byte {
 	dst = append(dst, helloMagic[:]...)
@@ -55,6 +56,7 @@ func (h *Hello) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, h.NodeID)
 	dst = append(dst, h.Directory[:]...)
 	dst = binary.LittleEndian.AppendUint64(dst, h.StartCount)
+	dst = binary.LittleEndian.AppendUint64(dst, h.Run)
 	return append(dst, h.nonce[:]...)
 }
 
@@ -70,7 +72,8 @@ func decodeHello(src []byte) (Hello, error) {
 	h.NodeID = binary.LittleEndian.Uint64(src[32:])
 	h.Directory = [16]byte(src[40:])
 	h.StartCount = binary.LittleEndian.Uint64(src[56:])
-	h.nonce = [32]byte(src[64:])
+	h.Run = binary.LittleEndian.Uint64(src[64:])
+	h.nonce = [32]byte(src[72:])
 	return h, nil
 }
 
@@ -87,12 +90,15 @@ const (
 	ReasonIdentity  Reason = 6 // another live process or an older copy uses the same node id
 	ReasonDraining  Reason = 7 // the node stops
 	ReasonMalformed Reason = 8
+	ReasonOutdated  Reason = 9 // the directory is not the newest that was seen of the node
 )
 
 // RefusedError says that a connection between nodes was refused, by this side or the other.
 type RefusedError struct {
 	Reason Reason
 	Text   string
+
+	own [16]byte // the directory that this node presented
 }
 
 func (e *RefusedError) Error() string { return "peer link refused: " + e.Text }
@@ -121,7 +127,7 @@ func (t *Transport) handshake(conn net.Conn, want uint64, purpose Purpose) (peer
 	if err := conn.SetDeadline(time.Now().Add(t.cfg.HandshakeTimeout)); err != nil {
 		return Hello{}, fmt.Errorf("transport: set the hello's deadline: %w", err)
 	}
-	own := t.hello
+	own := t.own()
 	own.Purpose = purpose
 	if _, err := io.ReadFull(rand.Reader, own.nonce[:]); err != nil {
 		return Hello{}, fmt.Errorf("transport: nonce: %w", err)
@@ -144,7 +150,7 @@ func (t *Transport) greet(conn net.Conn, own *Hello, want uint64) (Hello, error)
 		return Hello{}, fmt.Errorf("transport: send hello: %w", err)
 	}
 	if err := readVerdict(conn); err != nil {
-		return Hello{}, err
+		return Hello{}, presented(err, own)
 	}
 	answer := make([]byte, helloSize+sha256.Size)
 	if _, err := io.ReadFull(conn, answer); err != nil {
@@ -156,7 +162,10 @@ func (t *Transport) greet(conn net.Conn, own *Hello, want uint64) (Hello, error)
 		err = t.check(&peer, want)
 	}
 	if err == nil && !t.proven(theirProof, sideAcceptor, mine, theirs) {
-		err = &RefusedError{ReasonProof, fmt.Sprintf("node %d does not know the cluster's secret", peer.NodeID)}
+		err = &RefusedError{Reason: ReasonProof, Text: fmt.Sprintf("node %d does not know the cluster's secret", peer.NodeID)}
+	}
+	if err == nil {
+		err = t.admit(&peer)
 	}
 	if err != nil {
 		return Hello{}, err
@@ -166,7 +175,7 @@ func (t *Transport) greet(conn net.Conn, own *Hello, want uint64) (Hello, error)
 		return Hello{}, fmt.Errorf("transport: send proof: %w", err)
 	}
 	if err := readVerdict(conn); err != nil {
-		return Hello{}, err
+		return Hello{}, presented(err, own)
 	}
 	return peer, nil
 }
@@ -196,10 +205,16 @@ func (t *Transport) welcome(conn net.Conn, own *Hello) (Hello, error) {
 		return Hello{}, fmt.Errorf("transport: read proof of node %d: %w", peer.NodeID, err)
 	}
 	if !t.proven(theirProof, sideDialler, theirs, mine) {
-		return Hello{}, t.refuse(conn, &RefusedError{ReasonProof,
-			fmt.Sprintf("node %d does not know the cluster's secret", peer.NodeID)})
+		return Hello{}, t.refuse(conn, &RefusedError{Reason: ReasonProof, Text: fmt.Sprintf("node %d does not know the cluster's secret", peer.NodeID)})
 	}
-	if err := t.admit(&peer); err != nil {
+	err = t.unique(&peer)
+	if err == nil {
+		err = t.admit(&peer)
+	}
+	if err == nil {
+		err = t.remember(&peer)
+	}
+	if err != nil {
 		return Hello{}, t.refuse(conn, err)
 	}
 	if _, err := conn.Write([]byte{0, 0}); err != nil {
@@ -225,18 +240,18 @@ func (t *Transport) proven(got []byte, side byte, dialler, acceptor []byte) bool
 func (t *Transport) check(peer *Hello, want uint64) error {
 	switch {
 	case peer.Version != Version:
-		return &RefusedError{ReasonVersion, fmt.Sprintf("node %d speaks version %d of the peer link, this node version %d: run the same release on all nodes",
+		return &RefusedError{Reason: ReasonVersion, Text: fmt.Sprintf("node %d speaks version %d of the peer link, this node version %d: run the same release on all nodes",
 			peer.NodeID, peer.Version, Version)}
 	case peer.ClusterID != t.hello.ClusterID:
-		return &RefusedError{ReasonCluster, fmt.Sprintf("node %d belongs to another cluster: check cluster.name", peer.NodeID)}
+		return &RefusedError{Reason: ReasonCluster, Text: fmt.Sprintf("node %d belongs to another cluster: check cluster.name", peer.NodeID)}
 	case want != 0 && peer.NodeID != want:
-		return &RefusedError{ReasonNode, fmt.Sprintf("the address of node %d is answered by node %d: check the roster", want, peer.NodeID)}
+		return &RefusedError{Reason: ReasonNode, Text: fmt.Sprintf("the address of node %d is answered by node %d: check the roster", want, peer.NodeID)}
 	case peer.NodeID == t.hello.NodeID:
-		return &RefusedError{ReasonIdentity, fmt.Sprintf("another process also runs as node %d: give each node its own --replica-id", peer.NodeID)}
+		return &RefusedError{Reason: ReasonIdentity, Text: fmt.Sprintf("another process also runs as node %d: give each node its own --replica-id", peer.NodeID)}
 	case t.peers[peer.NodeID] == nil:
-		return &RefusedError{ReasonNode, fmt.Sprintf("node %d is not in this node's roster", peer.NodeID)}
+		return &RefusedError{Reason: ReasonNode, Text: fmt.Sprintf("node %d is not in this node's roster", peer.NodeID)}
 	case peer.Purpose != Link && peer.Purpose != Bulk:
-		return &RefusedError{ReasonMalformed, fmt.Sprintf("node %d asks for an unknown purpose %d", peer.NodeID, peer.Purpose)}
+		return &RefusedError{Reason: ReasonMalformed, Text: fmt.Sprintf("node %d asks for an unknown purpose %d", peer.NodeID, peer.Purpose)}
 	}
 	return nil
 }
@@ -247,6 +262,15 @@ func (t *Transport) refuse(conn net.Conn, err error) error {
 	if errors.As(err, &refused) && refused.Reason != ReasonStranger {
 		text := refused.Text[:min(len(refused.Text), 255)]
 		_, _ = conn.Write(append([]byte{byte(refused.Reason), byte(len(text))}, text...)) // it is closed next anyway
+	}
+	return err
+}
+
+// presented notes in a refusal what was refused.
+func presented(err error, own *Hello) error {
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		refused.own = own.Directory
 	}
 	return err
 }
@@ -263,5 +287,5 @@ func readVerdict(conn net.Conn) error {
 	if _, err := io.ReadFull(conn, text); err != nil {
 		return fmt.Errorf("transport: read refusal: %w", err)
 	}
-	return &RefusedError{Reason(verdict[0]), string(text)}
+	return &RefusedError{Reason: Reason(verdict[0]), Text: string(text)}
 }

@@ -138,6 +138,9 @@ func (p *peer) run() {
 			var refused *RefusedError
 			if errors.As(err, &refused) {
 				pause = p.t.cfg.RedialMax
+				if refused.Reason == ReasonOutdated {
+					p.outdated(refused.own)
+				}
 			}
 			if !sleep(ctx, pause/2+rand.N(pause/2+1)) {
 				return
@@ -151,6 +154,16 @@ func (p *peer) run() {
 		if ctx.Err() == nil {
 			p.t.cfg.Logger.Warn("peer link: lost", "node", p.Name, "error", err)
 		}
+	}
+}
+
+// outdated tells the host that another node refused this one's directory.
+func (p *peer) outdated(directory [16]byte) {
+	if p.t.cfg.Outdated == nil {
+		return
+	}
+	if err := p.t.cfg.Outdated(directory); err != nil {
+		p.t.cfg.Logger.Error("peer link: this node's directory is outdated, and that could not be recorded", "error", err)
 	}
 }
 

@@ -41,7 +41,18 @@ type Peer struct {
 
 // Config is the configuration of a Transport. Fields without a word on zero must be set.
 type Config struct {
-	Hello   Hello // who this node is; nonce and purpose are filled in
+	Hello Hello // who this node is; nonce and purpose are filled in
+	// Current says it anew for each connection, since what a node says of its directory can change. nil = Hello.
+	Current func() Hello
+	// Admit decides whether a proven node is the one that is known under its id, before anything else of it is looked at. An
+	// error refuses it; one that wraps replica.ErrOutdated tells it that its directory is not the newest that was seen of it.
+	// nil = an older start of the same directory is refused.
+	Admit func(peer Hello) error
+	// Outdated is called when another node refused this one for its directory. nil = nothing is done.
+	Outdated func(directory [16]byte) error
+	// Alive reports whether a node is certain to run. A second process that presents itself under the same node id meanwhile
+	// is refused. nil = nobody is.
+	Alive   func(node uint64) bool
 	Peers   []Peer
 	Handler Handler
 	Logger  *slog.Logger
@@ -231,13 +242,49 @@ func (t *Transport) Known(node uint64) (Hello, bool) {
 	return h, ok
 }
 
-// admit accepts a proven peer, unless it is an older copy or a second process of a node that was seen already.
+// own is what this node says of itself now.
+func (t *Transport) own() Hello {
+	h := t.hello
+	if t.cfg.Current != nil {
+		now := t.cfg.Current()
+		h.Directory, h.StartCount, h.Run, h.Suspect = now.Directory, now.StartCount, now.Run, now.Suspect
+	}
+	return h
+}
+
+// unique refuses a second process under the id of a node that is here and alive.
+func (t *Transport) unique(peer *Hello) error {
+	t.mu.Lock()
+	link := t.serving[peer.NodeID]
+	other := link != nil && link.run != peer.Run
+	t.mu.Unlock()
+	if other && t.cfg.Alive != nil && t.cfg.Alive(peer.NodeID) {
+		return &RefusedError{Reason: ReasonIdentity, Text: fmt.Sprintf("another process is connected as node %d and alive: give each node its own --replica-id", peer.NodeID)}
+	}
+	return nil
+}
+
+// admit has it decided whether a proven peer is the node that is known under its id.
 func (t *Transport) admit(peer *Hello) error {
+	if t.cfg.Admit == nil {
+		return nil
+	}
+	switch err := t.cfg.Admit(*peer); {
+	case errors.Is(err, replica.ErrOutdated):
+		return &RefusedError{Reason: ReasonOutdated, Text: err.Error()}
+	case err != nil:
+		return &RefusedError{Reason: ReasonIdentity, Text: err.Error()}
+	}
+	return nil
+}
+
+// remember notes a peer that is admitted; an older start of its directory is refused here when nobody else decides.
+func (t *Transport) remember(peer *Hello) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before, seen := t.known[peer.NodeID]
-	if seen && before.Directory == peer.Directory && peer.StartCount < before.StartCount {
-		return &RefusedError{ReasonIdentity, fmt.Sprintf("node %d presents start %d of its directory after start %d was seen: an old copy or a second process",
+	if t.cfg.Admit == nil && seen && before.Directory == peer.Directory && peer.StartCount < before.StartCount {
+		return &RefusedError{Reason: ReasonIdentity, Text: fmt.Sprintf("node %d presents start %d of its directory after start %d was seen: an old copy or a second process",
 			peer.NodeID, peer.StartCount, before.StartCount)}
 	}
 	t.known[peer.NodeID] = *peer
