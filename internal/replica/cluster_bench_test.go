@@ -77,7 +77,7 @@ func BenchmarkCluster(b *testing.B) {
 		persisted                       bool
 	}{
 		{10 << 10, 1, 1, 1, false}, {10 << 10, 1, 1, 8, false}, {10 << 10, 1, 12, 8, false}, {10 << 10, 6, 12, 8, false},
-		{10 << 10, 64, 12, 8, false}, {1 << 20, 1, 12, 8, false}, {1 << 20, 6, 12, 8, false}, {10 << 10, 6, 12, 8, true},
+		{10 << 10, 64, 12, 8, false}, {1 << 20, 1, 12, 2, false}, {1 << 20, 6, 12, 2, false}, {10 << 10, 6, 12, 8, true},
 	} {
 		b.Run(fmt.Sprintf("size=%d/groups=%d/producers=%dx%d/persisted=%v", tt.size, tt.groups, tt.producers, tt.flying, tt.persisted), func(b *testing.B) {
 			r := benchRig(b)

@@ -230,19 +230,41 @@ func (s *shard) touch(g *Group) {
 	}
 }
 
-// post queues a message for another node until the end of the step.
+// post queues a message for another node until the end of the step. One that says all that the group's message before it
+// says takes its place.
 func (s *shard) post(g *Group, m *raftpb.Message) {
 	if !g.outgoing(m) {
 		return
 	}
 	to := m.GetTo()
 	for i := range s.out {
-		if s.out[i].node == to {
-			s.out[i].messages = append(s.out[i].messages, Message{g.cfg.ID, m})
-			return
+		o := &s.out[i]
+		if o.node != to {
+			continue
 		}
+		if n := len(o.messages); n > 0 && o.messages[n-1].Group == g.cfg.ID && covers(m, o.messages[n-1].Raft) {
+			o.messages[n-1].Raft = m
+		} else {
+			o.messages = append(o.messages, Message{g.cfg.ID, m})
+		}
+		return
 	}
 	s.out = append(s.out, outbox{to, []Message{{g.cfg.ID, m}}})
+}
+
+// covers reports whether a message says all that an older one to the same node says: an append, or another notice of the
+// commit index, after such a notice; an acknowledgement after one of less.
+func covers(m, old *raftpb.Message) bool {
+	if m.GetType() != old.GetType() || m.GetTerm() != old.GetTerm() || m.Context != nil || old.Context != nil {
+		return false
+	}
+	switch m.GetType() {
+	case raftpb.MsgApp:
+		return len(old.Entries) == 0 && old.GetIndex() == m.GetIndex() && old.GetLogTerm() == m.GetLogTerm() && old.GetCommit() <= m.GetCommit()
+	case raftpb.MsgAppResp:
+		return !old.GetReject() && !m.GetReject() && old.GetIndex() <= m.GetIndex()
+	}
+	return false
 }
 
 func (s *shard) send() {

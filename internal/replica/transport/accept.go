@@ -152,6 +152,7 @@ func readBody(r io.Reader, body []byte, received *atomic.Uint64) error {
 func (t *Transport) readFrames(conn net.Conn, from uint64, out *answers) error {
 	r := bufio.NewReaderSize(conn, 64<<10)
 	var gathered []replica.Message
+	var scratch []byte
 	flush := func() {
 		if len(gathered) > 0 {
 			t.cfg.Handler.Messages(from, gathered)
@@ -178,7 +179,15 @@ func (t *Transport) readFrames(conn net.Conn, from uint64, out *answers) error {
 		if r.Buffered() < int(h.length) {
 			flush()
 		}
-		body := make([]byte, h.length)
+		var body []byte
+		if h.transient() {
+			if cap(scratch) < int(h.length) {
+				scratch = make([]byte, h.length)
+			}
+			body = scratch[:h.length]
+		} else {
+			body = make([]byte, h.length)
+		}
 		if err := readBody(r, body, t.received[from]); err != nil {
 			return fmt.Errorf("read: %w", err)
 		}

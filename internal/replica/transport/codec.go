@@ -47,6 +47,12 @@ type header struct {
 	group  uint64
 }
 
+// transient reports whether nothing refers to the body after the frame was looked at: that of a raft message without
+// context and entries, and that of a small control frame.
+func (h header) transient() bool {
+	return h.kind == frameRaft && h.length == messageFields || h.kind == frameControl && h.length <= 64<<10
+}
+
 func (h header) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, h.length)
 	dst = append(dst, byte(h.kind), h.flags)
