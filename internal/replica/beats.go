@@ -13,6 +13,9 @@ import (
 // receiving shard answers the frame at the end of the turn in which it stepped what came before and in it: the answer says
 // that all of them were taken, but for the exceptions that it names. It stands for the heartbeat responses of raft, for the
 // proof that leases are made of (lease.go), and for the consent to sleep (sleep.go).
+//
+// A frame without groups, and its answer, wake nobody: they are taken with the next tick. So what an idle node has to say to
+// another one leaves in one write a tick.
 
 // gather takes a heartbeat of raft into the frame for its receiver; false = it has to travel alone.
 func (s *shard) gather(g *Group, m *raftpb.Message) bool {
@@ -135,7 +138,7 @@ func (s *shard) answer() {
 		now := s.host.cfg.Clock.Mono()
 		in := &l.incoming[c.shard]
 		in.heard, in.ever = now, true
-		s.frame = appendAnswerHeader(s.frame[:0], s.number, c.sent)
+		s.frame = appendAnswerHeader(s.frame[:0], s.number, c.sent, len(c.beats) > 0)
 		for i := range c.beats {
 			b := &c.beats[i]
 			g := s.find(b.group)

@@ -37,9 +37,11 @@ type beat struct {
 //
 //	0  2  answering shard
 //	2  8  the ping's own time
-//	10 .. 9 bytes a group: group u64, what is different u8
+//	10 1  1 = the frame named groups: the answer is looked at before the next tick
+//	11 .. 9 bytes a group: group u64, what is different u8
 const (
-	answerHeader = 10
+	answerHeader = 11
+	answerUrgent = 10
 	exceptSize   = 9
 
 	exceptOther = 1 // this replica does not follow the sender in that term
@@ -81,8 +83,12 @@ func decodeBeats(body []byte) (shard int, sent time.Duration, beats []beat, err 
 	return shard, sent, beats, nil
 }
 
-func appendAnswerHeader(dst []byte, shard int, sent time.Duration) []byte {
-	return appendBeatsHeader(dst, shard, sent)
+func appendAnswerHeader(dst []byte, shard int, sent time.Duration, urgent bool) []byte {
+	dst = appendBeatsHeader(dst, shard, sent)
+	if urgent {
+		return append(dst, 1)
+	}
+	return append(dst, 0)
 }
 
 func appendExcept(dst []byte, e except) []byte {

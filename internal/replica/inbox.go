@@ -37,6 +37,7 @@ type inbox struct {
 	requests int   // their number
 	peer     int64 // bytes of messages of peers in items
 	waiting  chan struct{}
+	awake    bool // wake was signalled since the last take
 	stopped  bool // no more requests and messages
 	ended    bool // nothing at all
 }
@@ -68,12 +69,8 @@ func (b *inbox) submit(ctx context.Context, g *Group, r Request) error {
 			g.pending += size
 			b.bytes += size
 			b.requests++
-			first := len(b.items) == 0
 			b.items = append(b.items, item{g: g, req: r, size: size})
-			b.mu.Unlock()
-			if first {
-				b.signal()
-			}
+			b.unlockAndWake()
 			return nil
 		}
 		if ctx == nil {
@@ -101,12 +98,8 @@ func (b *inbox) step(g *Group, m *raftpb.Message, size int64) bool {
 		return false
 	}
 	b.peer += size
-	first := len(b.items) == 0
 	b.items = append(b.items, item{g: g, msg: m, size: size})
-	b.mu.Unlock()
-	if first {
-		b.signal()
-	}
+	b.unlockAndWake()
 	return true
 }
 
@@ -117,26 +110,46 @@ func (b *inbox) post(it item) bool {
 		b.mu.Unlock()
 		return false
 	}
-	first := len(b.items) == 0
 	b.items = append(b.items, it)
+	b.unlockAndWake()
+	return true
+}
+
+// leave is post for what can wait for the next tick.
+func (b *inbox) leave(it item) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.ended {
+		b.items = append(b.items, it)
+	}
+}
+
+// putControl is post or leave.
+func (b *inbox) putControl(c control, urgent bool) {
+	if urgent {
+		b.post(item{ctl: c})
+	} else {
+		b.leave(item{ctl: c})
+	}
+}
+
+// unlockAndWake wakes the loop, unless that was done since it last took the items.
+func (b *inbox) unlockAndWake() {
+	wake := !b.awake
+	b.awake = true
 	b.mu.Unlock()
-	if first {
+	if wake {
 		b.signal()
 	}
-	return true
 }
 
 // postJobs is post for storage work that ended.
 func (b *inbox) postJobs(jobs []*job) {
 	b.mu.Lock()
-	first := len(b.items) == 0
 	for _, j := range jobs {
 		b.items = append(b.items, item{g: j.g, job: j})
 	}
-	b.mu.Unlock()
-	if first {
-		b.signal()
-	}
+	b.unlockAndWake()
 }
 
 // end refuses everything when the inbox is empty, and reports whether it was.
@@ -171,6 +184,7 @@ func (b *inbox) take(empty []item, done []outcome) []item {
 	items := b.items
 	b.items = empty
 	b.peer = 0
+	b.awake = false
 	if b.waiting != nil && (len(done) > 0 || b.stopped) {
 		wake, b.waiting = b.waiting, nil
 	}

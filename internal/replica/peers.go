@@ -64,12 +64,12 @@ func (h *Host) Control(from uint64, kind uint8, shard uint16, body []byte) {
 	case controlBeats:
 		c := &beatsControl{from: from}
 		if c.shard, c.sent, c.beats, err = decodeBeats(body); err == nil {
-			s.inbox.post(item{ctl: c})
+			s.inbox.putControl(c, len(c.beats) > 0)
 		}
 	case controlAnswer:
 		c := &answerControl{from: from}
 		if c.shard, c.sent, c.excepts, err = decodeAnswer(body); err == nil {
-			s.inbox.post(item{ctl: c})
+			s.inbox.putControl(c, len(c.excepts) > 0 || body[answerUrgent] != 0)
 		}
 	case controlGoodbye:
 		h.cfg.Logger.Info("a node leaves", "node", from)

@@ -20,6 +20,8 @@ const (
 	activeFor = 2 * time.Second
 	// idleRound is the number of machine ticks in which every idle group is ticked once.
 	idleRound = 100
+	// restEvery is the tick of a shard that has nothing to do.
+	restEvery = time.Second
 	// maxTicks is how many raft ticks a turn makes up for when the shard was late: more would only cause elections.
 	maxTicks = 2
 )
@@ -108,6 +110,7 @@ func newShard(h *Host, number int) *shard {
 	s.response.Type, s.response.To = s.kinds.response, &h.cfg.NodeID
 	s.writer = newWriter(s)
 	now := h.cfg.Clock.Mono()
+	now -= now % h.cfg.Tick
 	s.lastTick, s.lastMachine = now, now
 	return s
 }
@@ -116,16 +119,17 @@ func newShard(h *Host, number int) *shard {
 func (s *shard) loop() {
 	defer close(s.done)
 	every := s.host.cfg.Tick
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
+	timer := time.NewTimer(s.untilNext(every))
+	defer timer.Stop()
 	for {
 		if want := s.wakeEvery(); want != every {
 			every = want
-			ticker.Reset(every)
+			timer.Reset(s.untilNext(every))
 		}
 		select {
 		case <-s.inbox.wake:
-		case <-ticker.C:
+		case <-timer.C:
+			timer.Reset(s.untilNext(every))
 		}
 		s.turn()
 		if s.ended() {
@@ -134,12 +138,26 @@ func (s *shard) loop() {
 	}
 }
 
+// untilNext is the time to the next multiple of an interval: the shards of a node tick together, so that what they have to
+// say to another node leaves together.
+func (s *shard) untilNext(every time.Duration) time.Duration {
+	return every - s.host.cfg.Clock.Mono()%every
+}
+
 // wakeEvery is the longest time that the loop may sleep.
 func (s *shard) wakeEvery() time.Duration {
-	if len(s.eager) > 0 {
+	switch {
+	case len(s.eager) > 0:
 		return min(s.host.cfg.Tick, eagerEvery)
+	case len(s.ticking) == 0 && len(s.active) == 0 && len(s.stalled) == 0 && !s.meets():
+		return max(s.host.cfg.Tick, restEvery)
 	}
 	return s.host.cfg.Tick
+}
+
+// meets reports whether the shard has to do with shards of other nodes.
+func (s *shard) meets() bool {
+	return slices.ContainsFunc(s.links, func(l *link) bool { return l.shared > 0 || s.number == 0 && l.shards > 0 })
 }
 
 // turn does all there is to do; it reports whether that was anything.
@@ -291,7 +309,7 @@ func (s *shard) tick() bool {
 	n := int(elapsed / s.host.cfg.Tick)
 	if n > maxTicks {
 		n = maxTicks
-		s.lastTick = now
+		s.lastTick = now - now%s.host.cfg.Tick
 	} else {
 		s.lastTick += time.Duration(n) * s.host.cfg.Tick
 	}
@@ -315,15 +333,15 @@ func (s *shard) tick() bool {
 
 	s.host.space.tick(now)
 	s.retry()
-	if now-s.lastMachine >= machineTick {
+	if late := now - s.lastMachine; late >= machineTick {
 		s.lastMachine = now
-		s.tickMachines(now)
+		s.tickMachines(now, min(int(late/machineTick), int(restEvery/machineTick)))
 	}
 	return true
 }
 
 // tickMachines ticks the active groups, and a hundredth of the others in turn.
-func (s *shard) tickMachines(now time.Duration) {
+func (s *shard) tickMachines(now time.Duration, rounds int) {
 	kept := s.active[:0]
 	for _, g := range s.active {
 		if now-g.quiet > activeFor {
@@ -337,7 +355,7 @@ func (s *shard) tickMachines(now time.Duration) {
 	}
 	clear(s.active[len(kept):])
 	s.active = kept
-	for range (len(s.groups) + idleRound - 1) / idleRound {
+	for range min(len(s.groups), rounds*((len(s.groups)+idleRound-1)/idleRound)) {
 		if s.idleNext >= len(s.groups) {
 			s.idleNext = 0
 		}

@@ -9,7 +9,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -27,6 +29,7 @@ type peer struct {
 	Peer
 
 	wake chan struct{} // capacity 1: the queue is not empty
+	soon atomic.Bool   // it has more than control frames
 
 	mu       sync.Mutex
 	conn     net.Conn // nil = down
@@ -66,6 +69,7 @@ func (p *peer) send(messages []replica.Message) bool {
 			lost = true
 		}
 	}
+	p.soon.Store(true)
 	p.signal()
 	return !lost || !p.tellLost()
 }
@@ -111,6 +115,7 @@ func (p *peer) call(pieces [][]byte, done func([]byte, error)) {
 	for _, piece := range pieces {
 		q.piece(piece)
 	}
+	p.soon.Store(true)
 	p.signal()
 	p.mu.Unlock()
 }
@@ -251,6 +256,11 @@ func (p *peer) write(conn net.Conn, broken chan error) error {
 			broken <- err
 			return nil
 		}
+		if !p.soon.Load() {
+			// The other shards are about to have something to say too.
+			runtime.Gosched()
+		}
+		p.soon.Store(false)
 		p.mu.Lock()
 		full := p.filling
 		p.filling = spare
