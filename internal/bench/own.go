@@ -79,6 +79,9 @@ func (o *Own) restarter() func(context.Context) (Target, error) {
 	}
 }
 
+// Kill ends the process at once; Start starts it again on the same data.
+func (o *Own) Kill() { o.node.Kill() }
+
 // Stop ends the process and removes what was temporary.
 func (o *Own) Stop() error {
 	var err error

@@ -23,6 +23,7 @@ type benchCmd struct {
 	Mixed       benchMixedCmd   `cmd:"" name:"mixed" help:"Measure sends, and polls of what is being sent, at the same time."`
 	Floor       benchFloorCmd   `cmd:"" name:"floor" help:"Measure what the same client reaches against a handler that only checks and writes."`
 	Ratio       benchRatioCmd   `cmd:"" name:"ratio" help:"Measure server and floor in turns, and print the ratios."`
+	Node        benchNodeCmd    `cmd:"" name:"node" help:"Measure a node's start, its idle cost, and its restart after kill -9."`
 	FloorServer floorServerCmd  `cmd:"" name:"floor-server" hidden:"" help:"Be the floor."`
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/whippetmq/whippet/client"
@@ -15,12 +16,12 @@ import (
 	"github.com/whippetmq/whippet/wire"
 )
 
-// upCmd starts a working server and says how to use it. Each node is a process of its own, which does not depend on
-// this one living: when it dies, its node goes on.
+// upCmd starts a working server, or a cluster of them, and says how to use it. Each node is a process of its own, which
+// does not depend on this one living: when it dies, its nodes go on.
 type upCmd struct {
-	Nodes     int    `name:"nodes" default:"1" placeholder:"N" help:"How many nodes (${default}); this version runs one."`
+	Nodes     int    `name:"nodes" default:"1" placeholder:"N" help:"How many nodes, each a process of its own (${default})."`
 	Data      string `name:"data" default:"local_data" placeholder:"DIR" help:"Where the nodes keep their data (${default})."`
-	BasePort  uint16 `name:"base-port" default:"8090" placeholder:"P" help:"TCP port of the first node (${default}); 0 takes any that is free."`
+	BasePort  uint16 `name:"base-port" default:"8090" placeholder:"P" help:"TCP port of the first node (${default}); 0 takes any that is free. Node i of N uses P+i for clients and P+N+i for the other nodes."`
 	ReadyFile string `name:"ready-file" placeholder:"F" help:"Write the nodes' addresses to F as JSON once all accept requests."`
 }
 
@@ -31,14 +32,14 @@ type readyDocument struct {
 
 // The root user of nodes that up makes; they listen on loopback only.
 const (
-	upUser     = "iggy"
-	upPassword = "iggy"
+	upUser     = localnode.Username
+	upPassword = localnode.Password
 )
 
 // Run starts the nodes and waits for Ctrl-C.
 func (c *upCmd) Run(inv *invocation) error {
-	if c.Nodes != 1 {
-		return fmt.Errorf("--nodes %d: cluster support is not built in yet, --nodes takes 1", c.Nodes)
+	if err := c.check(); err != nil {
+		return err
 	}
 	if c.ReadyFile != "" {
 		// A file of an earlier run would tell who waits for it the wrong addresses.
@@ -50,8 +51,11 @@ func (c *upCmd) Run(inv *invocation) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
+	if c.Nodes > 1 {
+		return c.cluster(inv, exe)
+	}
 	node, err := localnode.Start(inv.ctx, localnode.Config{
-		Executable: exe, Dir: c.Data, Name: "node-0", Address: fmt.Sprintf("127.0.0.1:%d", c.BasePort),
+		Executable: exe, Dir: c.Data, Name: localnode.NodeName(0), Address: fmt.Sprintf("127.0.0.1:%d", c.BasePort),
 	})
 	if err != nil {
 		return err
@@ -64,7 +68,26 @@ func (c *upCmd) Run(inv *invocation) error {
 		return errors.Join(err, node.Stop())
 	}
 	c.tell(inv, info, node.Log())
-	return c.wait(inv, node)
+	return c.wait(inv, []*localnode.Node{node})
+}
+
+// check looks at what can be known before anything is started.
+func (c *upCmd) check() error {
+	if c.Nodes < 1 || c.Nodes > localnode.MaxNodes {
+		return badUsage("--nodes is %d: it must be 1 to %d", c.Nodes, localnode.MaxNodes)
+	}
+	held, err := localnode.Held(c.Data)
+	if err != nil {
+		return err
+	}
+	if held != 0 && held != c.Nodes {
+		what := "that of a node on its own"
+		if held > 1 {
+			what = fmt.Sprintf("that of a cluster of %d nodes", held)
+		}
+		return fmt.Errorf("the data in %s is %s: start it with --nodes %d, or give another directory with --data", c.Data, what, held)
+	}
+	return nil
 }
 
 // describe signs in to the node, which proves that it accepts requests, and learns its name.
@@ -136,18 +159,49 @@ func invokedAs() string {
 	return localnode.Quote(exe)
 }
 
-// wait returns when the user ends it, after the node has stopped.
-func (c *upCmd) wait(inv *invocation, node *localnode.Node) error {
-	select {
-	case <-inv.ctx.Done():
-	case err := <-node.Ended():
-		_, _ = fmt.Fprintf(inv.Stderr, "The node ended (%v); its log is %s. Start it again with:\n\n    %s\n\nCtrl-C ends this command and the restarted node.\n",
-			err, node.Log(), node.Restart())
-		<-inv.ctx.Done()
+// wait returns when the user ends it, after the nodes have stopped.
+func (c *upCmd) wait(inv *invocation, nodes []*localnode.Node) error {
+	type end struct {
+		node *localnode.Node
+		err  error
 	}
-	if err := node.Stop(); err != nil {
+	ends := make(chan end, len(nodes))
+	var watchers sync.WaitGroup
+	for _, n := range nodes {
+		watchers.Go(func() { // ends with the node, or with the command
+			select {
+			case err := <-n.Ended():
+				ends <- end{n, err}
+			case <-inv.ctx.Done():
+			}
+		})
+	}
+	for running := true; running; {
+		select {
+		case <-inv.ctx.Done():
+			running = false
+		case e := <-ends:
+			_, _ = fmt.Fprintf(inv.Stderr, "%s ended (%v); its log is %s. Start it again with:\n\n    %s\n\nCtrl-C ends this command and the restarted node.\n",
+				c.nodeTitle(e.node), e.err, e.node.Log(), e.node.Restart())
+		}
+	}
+	watchers.Wait()
+	errs := make([]error, len(nodes))
+	var stops sync.WaitGroup
+	for i, n := range nodes {
+		stops.Go(func() { errs[i] = n.Stop() })
+	}
+	stops.Wait()
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	inv.out.Line("Stopped.")
 	return nil
+}
+
+func (c *upCmd) nodeTitle(n *localnode.Node) string {
+	if c.Nodes == 1 {
+		return "The node"
+	}
+	return n.Name()
 }

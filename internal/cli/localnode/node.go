@@ -38,13 +38,14 @@ const (
 
 // Node is a started process.
 type Node struct {
-	cfg   Config
-	dir   string
-	args  []string
-	pid   int
-	addr  string
-	ended chan error // closed when the process that Start made has ended; its error comes first
-	done  chan struct{}
+	cfg     Config
+	dir     string
+	args    []string
+	replica bool // of a cluster
+	pid     int
+	addr    string
+	ended   chan error // closed when the process that Start made has ended; its error comes first
+	done    chan struct{}
 }
 
 // ready is what the node itself writes; other fields are for other readers.
@@ -55,16 +56,12 @@ type ready struct {
 
 // Start starts the node and returns when it accepts requests.
 func Start(ctx context.Context, cfg Config) (*Node, error) {
-	dir, err := filepath.Abs(cfg.Dir)
+	n, err := newNode(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("start a node: %w", err)
+		return nil, err
 	}
-	n := &Node{cfg: cfg, dir: dir, ended: make(chan error, 1), done: make(chan struct{})}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("start a node: %w", err)
-	}
-	if err := os.Remove(n.path(".ready")); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("start a node: %w", err)
+	if err := n.free(); err != nil {
+		return nil, err
 	}
 	if len(cfg.Command) > 0 {
 		if err := os.MkdirAll(n.Data(), 0o755); err != nil {
@@ -82,10 +79,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		}
 	}
 	n.args = append(n.args, cfg.Flags...)
-	if err := n.spawn(); err != nil {
-		return nil, err
-	}
-	if err := n.await(ctx); err != nil {
+	if err := n.StartAgain(ctx); err != nil {
 		return nil, err
 	}
 	if len(cfg.Command) == 0 && n.addr != cfg.Address {
@@ -95,6 +89,56 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		}
 	}
 	return n, nil
+}
+
+// newNode prepares a node and its directory.
+func newNode(cfg Config) (*Node, error) {
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("start a node: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("start a node: %w", err)
+	}
+	return &Node{cfg: cfg, dir: dir}, nil
+}
+
+// free reports as an error that a process of an earlier start still runs.
+func (n *Node) free() error {
+	r, err := n.ready()
+	if err != nil || r.PID <= 0 || !n.isOurs(r.PID) {
+		return nil //nolint:nilerr // without a ready file nothing was started
+	}
+	return &RunningError{Name: n.cfg.Name, Dir: n.dir, PID: r.PID}
+}
+
+// RunningError says that a node of an earlier start still runs.
+type RunningError struct {
+	Name, Dir string
+	PID       int
+}
+
+// Error names the process and what to do.
+func (e *RunningError) Error() string {
+	return fmt.Sprintf("%s of %s runs already, as process %d: end it with \"kill %d\", or use another directory", e.Name, e.Dir, e.PID, e.PID)
+}
+
+// StartAgain starts the process anew, on the same data and address, after it has ended; it returns when the node accepts
+// connections.
+func (n *Node) StartAgain(ctx context.Context) error {
+	if err := n.begin(); err != nil {
+		return err
+	}
+	return n.await(ctx)
+}
+
+// begin starts the process and does not wait.
+func (n *Node) begin() error {
+	if err := os.Remove(n.path(".ready")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("start a node: %w", err)
+	}
+	n.ended, n.done = make(chan error, 1), make(chan struct{})
+	return n.spawn()
 }
 
 // configure writes the configuration file.
@@ -125,13 +169,14 @@ func (n *Node) spawn() error {
 		return fmt.Errorf("start a node: %w", err)
 	}
 	n.pid = cmd.Process.Pid
+	ended, done := n.ended, n.done
 	go func() { // ends with the process
 		err := cmd.Wait()
 		if err == nil {
 			err = errors.New("exit status 0")
 		}
-		n.ended <- err
-		close(n.done)
+		ended <- err
+		close(done)
 	}()
 	return nil
 }
@@ -149,9 +194,9 @@ func (n *Node) await(ctx context.Context) error {
 		}
 		select {
 		case err := <-n.ended:
-			return fmt.Errorf("the node did not start (%w):\n%s", err, n.tail())
+			return fmt.Errorf("%s did not start (%w):\n%s", n.name(), err, n.tail())
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("wait for the node to start: %w", ctx.Err()), n.Stop())
+			return errors.Join(fmt.Errorf("wait for %s to start: %w", n.name(), ctx.Err()), n.Stop())
 		case <-tick.C:
 		}
 	}
@@ -172,6 +217,17 @@ func (n *Node) Data() string { return n.path("") }
 
 // Log is the file with what the node prints.
 func (n *Node) Log() string { return n.path(".log") }
+
+// name is how messages call the node.
+func (n *Node) name() string {
+	if n.replica {
+		return n.cfg.Name
+	}
+	return "the node"
+}
+
+// Name is the node's name, in a cluster that of the roster.
+func (n *Node) Name() string { return n.cfg.Name }
 
 // PID is the process that Start made.
 func (n *Node) PID() int { return n.pid }
@@ -198,6 +254,9 @@ func (n *Node) Stop() error {
 	pid := n.pid
 	if r, err := n.ready(); err == nil && r.PID > 0 {
 		pid = r.PID
+	}
+	if pid <= 0 {
+		return nil // it was never started
 	}
 	own := pid == n.pid
 	if own {
@@ -230,7 +289,7 @@ func (n *Node) Stop() error {
 		<-tick.C
 	}
 	_ = signal(pid, syscall.SIGKILL) // it may have ended just now
-	return fmt.Errorf("the node (process %d) did not stop within %v and was killed", pid, stopLimit)
+	return fmt.Errorf("%s (process %d) did not stop within %v and was killed", n.name(), pid, stopLimit)
 }
 
 // Kill ends the process that Start made at once, as a power cut of the process would.
