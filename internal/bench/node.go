@@ -142,7 +142,7 @@ func (c *NodeCost) watch(ctx context.Context, pid int) (resident, cores float64,
 			return nil
 		}
 	}
-	if err := pause(3 * time.Second); err != nil { // what a start or new partitions leave behind is not idling
+	if err := pause(min(3*time.Second, 2*c.Idle)); err != nil { // what a start or new partitions leave behind is not idling
 		return 0, 0, err
 	}
 	before, err := ReadUsage(pid)

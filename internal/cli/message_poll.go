@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"bufio"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -166,6 +168,9 @@ func (c *messagePollCmd) follow(inv *invocation, conn *client.Client, r client.P
 	if c.Count != nil {
 		left = uint64(*c.Count)
 	}
+	// The lines of one poll leave together.
+	buffered := bufio.NewWriterSize(inv.out.W, 64<<10)
+	inv.out.W = buffered
 	pause := followShortest
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -182,7 +187,7 @@ func (c *messagePollCmd) follow(inv *invocation, conn *client.Client, r client.P
 		for m := range polled.PolledMessages.Messages() {
 			if err := c.emit(inv, polled.PartitionID, m, seal, file); err != nil {
 				polled.Release()
-				return err
+				return errors.Join(err, buffered.Flush())
 			}
 			r.Strategy = wire.FromOffset(m.Offset + 1)
 			seen++
@@ -195,7 +200,7 @@ func (c *messagePollCmd) follow(inv *invocation, conn *client.Client, r client.P
 		}
 		polled.Release()
 		left -= seen
-		if err := inv.out.Err(); err != nil {
+		if err := errors.Join(inv.out.Err(), buffered.Flush()); err != nil {
 			return err
 		}
 		if seen > 0 {
