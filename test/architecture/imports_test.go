@@ -17,8 +17,8 @@ const module = "github.com/whippetmq/whippet/"
 // share a floor, none of that floor), so that a change is never felt below.
 var floors = [][]string{
 	{"wire", "internal/vfs", "internal/clock"},
-	{"internal/segment", "internal/credential", "client", "internal/cli/units", "internal/cli/localnode", "internal/bench/report", "internal/bench/floor"},
-	{"internal/cli/output", "internal/cli/contexts"},
+	{"internal/segment", "internal/credential", "client", "internal/cli/units", "internal/bench/report", "internal/bench/floor"},
+	{"internal/cli/output", "internal/cli/contexts", "internal/cli/localnode"},
 	{"internal/replica"},
 	{"internal/replica/transport", "internal/metadata", "internal/partition", "internal/config"},
 	{"internal/cluster"},
