@@ -1,8 +1,15 @@
 //! Drives a Whippet node with the released Rust client, unmodified.
 //!
-//! `whippet-interop walk HOST:PORT [MESSAGES]` calls every command that a node serves and sends and polls MESSAGES
-//! (100,000 by default) messages of mixed sizes with headers; what comes back must be equal, byte for byte.
+//! * `whippet-interop walk HOST:PORT [MESSAGES]` calls every command that a node serves and sends and polls MESSAGES
+//!   (100,000 by default) messages of mixed sizes with headers; what comes back must be equal, byte for byte.
+//! * `whippet-interop e1 HOST:PORT STREAM/TOPIC` sends what it is told on its standard input, line by line, and reports
+//!   each send's time and whether the session moved.
+//! * `whippet-interop bench --address HOST:PORT --topic STREAM/TOPIC [--rate MESSAGES_PER_SECOND] [--seconds N]
+//!   [--producers N] [--batch N] [--size BYTES] [--pinned]` loads a topic and prints one JSON line.
 
+mod bench;
+mod e1;
+mod session;
 mod walk;
 
 use std::process::ExitCode;
@@ -21,7 +28,12 @@ async fn main() -> ExitCode {
             Ok(messages) => walk::run(address, messages).await,
             Err(_) => Err(format!("MESSAGES must be a number, got {messages:?}")),
         },
-        _ => Err("usage: whippet-interop walk HOST:PORT [MESSAGES]".to_owned()),
+        ["e1", address, topic] => e1::run(address, topic).await,
+        ["bench", flags @ ..] => match bench::Plan::parse(flags) {
+            Ok(plan) => bench::run(plan).await,
+            Err(message) => Err(message),
+        },
+        _ => Err("usage: whippet-interop walk HOST:PORT [MESSAGES] | e1 HOST:PORT STREAM/TOPIC | bench FLAGS".to_owned()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
