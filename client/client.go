@@ -22,6 +22,7 @@ type Client struct {
 	h       *hooks
 	session *session
 	topics  topicCache
+	router  *router
 	buffers bufferPool
 
 	ctx  context.Context //nolint:containedctx // the lifetime of lanes, producers and consumers, ended by Close
@@ -54,6 +55,8 @@ func New(o Options) (*Client, error) {
 	}
 	c.session = newSession(&c.o, c.h)
 	c.topics.c = c
+	c.router = newRouter(c)
+	c.session.router = c.router
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c, nil
 }

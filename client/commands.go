@@ -286,12 +286,19 @@ func (c *Client) SyncConsumerGroup(ctx context.Context, stream, topic, group wir
 // ConsumerOffset reads a stored offset; ErrNotFound when there is none.
 func (c *Client) ConsumerOffset(ctx context.Context, consumer wire.Consumer, stream, topic wire.Identifier, partition uint32) (*wire.OffsetReply, error) {
 	req := &wire.GetConsumerOffset{Consumer: consumer, Stream: stream, Topic: topic, Partition: wire.SomePartition(partition)}
-	return find(ctx, c, req, new(wire.OffsetReply))
+	if !c.router.on.Load() {
+		return find(ctx, c, req, new(wire.OffsetReply))
+	}
+	got, err := c.readPrimary(ctx, c.partition(ctx, stream, topic, partition), readMode{code: req.Code(), body: req.Append(nil)})
+	if err != nil {
+		return nil, err
+	}
+	return found(req, got.payload, new(wire.OffsetReply))
 }
 
 // StoreConsumerOffset stores an offset: that of the last message handled.
 func (c *Client) StoreConsumerOffset(ctx context.Context, consumer wire.Consumer, stream, topic wire.Identifier, partition uint32, offset uint64) error {
-	_, _, err := c.write(ctx, progressKey(consumer, stream, topic, partition), &wire.StoreConsumerOffset{
+	err := c.progress(ctx, consumer, stream, topic, partition, &wire.StoreConsumerOffset{
 		Consumer: consumer, Stream: stream, Topic: topic, Partition: wire.SomePartition(partition), Offset: offset, Ack: wire.AckQuorum,
 	})
 	return err
@@ -299,9 +306,20 @@ func (c *Client) StoreConsumerOffset(ctx context.Context, consumer wire.Consumer
 
 // DeleteConsumerOffset removes a stored offset.
 func (c *Client) DeleteConsumerOffset(ctx context.Context, consumer wire.Consumer, stream, topic wire.Identifier, partition uint32) error {
-	_, _, err := c.write(ctx, progressKey(consumer, stream, topic, partition), &wire.DeleteConsumerOffset{
+	err := c.progress(ctx, consumer, stream, topic, partition, &wire.DeleteConsumerOffset{
 		Consumer: consumer, Stream: stream, Topic: topic, Partition: wire.SomePartition(partition), Ack: wire.AckQuorum,
 	})
+	return err
+}
+
+// progress does an offset write in the order of the consumer's other ones.
+func (c *Client) progress(ctx context.Context, consumer wire.Consumer, stream, topic wire.Identifier, partition uint32, req wire.Request) error {
+	key := progressKey(consumer, stream, topic, partition)
+	if c.router.on.Load() {
+		rt := c.partition(ctx, stream, topic, partition)
+		key.stream, key.topic, key.created = rt.key.stream, rt.key.topic, rt.key.created
+	}
+	_, _, err := c.writeAs(ctx, key, stream, topic, req)
 	return err
 }
 
@@ -322,6 +340,11 @@ func find[R wire.Reply](ctx context.Context, c *Client, req wire.Request, into R
 	if err != nil {
 		return none, err
 	}
+	return found(req, payload, into)
+}
+
+func found[R wire.Reply](req wire.Request, payload []byte, into R) (R, error) {
+	var none R
 	if len(payload) == 0 {
 		return none, fmt.Errorf("%v: %w", req.Code(), ErrNotFound)
 	}

@@ -13,7 +13,7 @@ type Hook any
 // HookLinkDial: links_open, link_dials_total, registrations_total{role}.
 type HookLinkDial interface {
 	// OnLinkDial is called after a connection was made and signed in, or was not.
-	// role is "coordinator".
+	// role is "coordinator", or that of a data link: "write", "read" or "recovery".
 	OnLinkDial(address, role string, took time.Duration, err error)
 }
 
@@ -26,7 +26,8 @@ type HookLinkClose interface {
 // HookSessionMove: session_moves_total{cause}.
 type HookSessionMove interface {
 	// OnSessionMove is called when the session was signed in again on another
-	// connection. cause is "coordinator_lost"; "partition" would be a bug.
+	// connection. cause is "coordinator_lost" or "leader_change"; "partition" would
+	// be a bug.
 	OnSessionMove(cause string)
 }
 
@@ -39,8 +40,8 @@ type HookRefusal interface {
 // HookSend: sends_total{outcome}, send_seconds{path}.
 type HookSend interface {
 	// OnSend is called when a send has its outcome: "ok", "duplicate",
-	// "not_admitted", "unknown" or "error". path is "warm", "rerouted" or
-	// "recovered".
+	// "not_admitted", "unknown" or "error". path is "warm", "cold" (it waited for a
+	// route or a link), "rerouted" or "recovered".
 	OnSend(outcome, path string, messages, bytes int, took time.Duration)
 }
 
@@ -53,9 +54,31 @@ type HookLane interface {
 
 // HookBackpressure: link_backpressure_seconds, hol_wait_seconds{cause}.
 type HookBackpressure interface {
-	// OnBackpressure is called when somebody had to wait: cause is "link" or
-	// "producer".
+	// OnBackpressure is called when somebody had to wait: cause is "link", "pool"
+	// or "producer".
 	OnBackpressure(cause string, took time.Duration)
+}
+
+// HookRouteLookup: route_lookups_total{source,result}.
+type HookRouteLookup interface {
+	// OnRouteLookup is called after somebody was asked for a partition's primary:
+	// source is "coordinator" or "peer", result "ok", "not_now", "not_found",
+	// "unauthorized", "lost" or "error".
+	OnRouteLookup(source, result string, took time.Duration)
+}
+
+// HookRouteConfirm: route_confirm_seconds.
+type HookRouteConfirm interface {
+	// OnRouteConfirm is called when a node admitted a request for a partition whose
+	// primary was not known for sure: so long ago it was known last.
+	OnRouteConfirm(took time.Duration)
+}
+
+// HookAttach: attach_total{result}, attach_seconds.
+type HookAttach interface {
+	// OnAttach is called after a data link was attached to the session, or was not;
+	// results are those of OnRouteLookup.
+	OnAttach(address, result string, took time.Duration)
 }
 
 // HookLateReply counts replies that came after their request was given up.
@@ -79,6 +102,9 @@ type hooks struct {
 	backpressure []HookBackpressure
 	late         []HookLateReply
 	poll         []HookPoll
+	lookup       []HookRouteLookup
+	confirm      []HookRouteConfirm
+	attach       []HookAttach
 }
 
 func sortHooks(list []Hook) *hooks {
@@ -93,6 +119,9 @@ func sortHooks(list []Hook) *hooks {
 		keep(&h.backpressure, v)
 		keep(&h.late, v)
 		keep(&h.poll, v)
+		keep(&h.lookup, v)
+		keep(&h.confirm, v)
+		keep(&h.attach, v)
 	}
 	return h
 }
@@ -154,5 +183,23 @@ func (h *hooks) onLate(address string) {
 func (h *hooks) onPoll(messages, bytes int, took time.Duration, err error) {
 	for _, v := range h.poll {
 		v.OnPoll(messages, bytes, took, err)
+	}
+}
+
+func (h *hooks) onLookup(source, result string, took time.Duration) {
+	for _, v := range h.lookup {
+		v.OnRouteLookup(source, result, took)
+	}
+}
+
+func (h *hooks) onRouteConfirm(took time.Duration) {
+	for _, v := range h.confirm {
+		v.OnRouteConfirm(took)
+	}
+}
+
+func (h *hooks) onAttach(address, result string, took time.Duration) {
+	for _, v := range h.attach {
+		v.OnAttach(address, result, took)
 	}
 }

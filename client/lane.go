@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/whippetmq/whippet/wire"
@@ -43,6 +44,7 @@ type write struct {
 	refused   bool
 	refreshed bool // the one retry after "not found" is used up
 	renewed   bool // the one retry after "unauthenticated" is used up
+	cold      bool // it had to wait for a route or a link
 
 	on      *link // the link it was last written on
 	ident   *identity
@@ -64,6 +66,8 @@ func (w *write) path() string {
 		return "recovered"
 	case w.refused:
 		return "rerouted"
+	case w.cold:
+		return "cold"
 	}
 	return "warm"
 }
@@ -72,10 +76,11 @@ func (w *write) path() string {
 type stepKind uint8
 
 const (
-	stepIdle stepKind = iota // nothing left
-	stepWait                 // for an answer, a link, a push, or until a time
-	stepSend                 // write stepWrite to the link
-	stepLift                 // ask 103, so that the server lifts the fence
+	stepIdle  stepKind = iota // nothing left
+	stepWait                  // for an answer, a link, a push, or until a time
+	stepSend                  // write stepWrite to the link
+	stepLift                  // ask 103, so that the server lifts the fence
+	stepCheck                 // find out whether the topic is still the one that was written to
 )
 
 type step struct {
@@ -111,8 +116,16 @@ type laneCore struct {
 	counted    bool // this drain has raised refusals already
 	refusals   int  // rounds refused in a row
 	pauseUntil time.Time
-	fencedOn   *link
+	fenced     []*link // where writes are refused until 103 is asked, the newest last
 	blocked    bool
+	on         *link // what was written to last
+
+	// With several nodes:
+	patience time.Duration // without an answer for so long, the route is looked up; 0 = never
+	progress time.Time     // of the last answer, or of the first write after a rest
+	verify   bool          // before writes of unknown outcome are sent again, the topic is looked at
+	verified bool
+	cold     bool // there was no link when somebody wanted one
 }
 
 // effects is what a transition asks the shell to do after the lock is released.
@@ -123,8 +136,11 @@ type effects struct {
 	renewFor error
 	refresh  bool // what is known of the topic is stale
 	refusals []wire.ErrorCode
-	refuser  string
-	delta    int // change in the number of lanes with ambiguous writes
+	refuser  *link
+	refused  *link // it did not admit a write (58)
+	admitted *link // of a write
+	suspect  *link // it is silent
+	delta    int   // change in the number of lanes with ambiguous writes
 }
 
 func (k *laneCore) push(w *write) { k.list = append(k.list, w) }
@@ -135,14 +151,15 @@ func (k *laneCore) next(now time.Time, l *link, fx *effects) step {
 		switch {
 		case len(k.list) == 0:
 			return step{kind: stepIdle}
-		case l == nil || k.blocked || k.drain && k.inFlight > 0:
-			return step{kind: stepWait, until: k.deadline()}
+		case l == nil || k.blocked || k.inFlight > 0 && (k.drain || k.on != l):
+			k.cold = k.cold || l == nil
+			return step{kind: stepWait, until: k.attend(now, fx)}
 		}
 		k.drain, k.counted = false, false
 		w := k.firstUnsent()
 		switch {
 		case w == nil || k.inFlight >= k.limit(l):
-			return step{kind: stepWait, until: k.deadline()}
+			return step{kind: stepWait, until: k.attend(now, fx)}
 		case w.ambiguous && !replayable(w, l):
 			k.settleUnknown(w, fx)
 			continue
@@ -152,12 +169,73 @@ func (k *laneCore) next(now time.Time, l *link, fx *effects) step {
 				until = d
 			}
 			return step{kind: stepWait, until: until}
-		case k.fencedOn == l:
+		case w.ambiguous && k.verify && !k.verified:
+			return step{kind: stepCheck, write: w}
+		case slices.Contains(k.fenced, l):
 			return step{kind: stepLift, write: w}
 		}
 		return step{kind: stepSend, write: w}
 	}
 }
+
+// attend notices when what was written stays unanswered for long, and gives the
+// next moment at which something is due.
+func (k *laneCore) attend(now time.Time, fx *effects) time.Time {
+	d := k.deadline()
+	if k.patience <= 0 || k.inFlight == 0 {
+		return d
+	}
+	if now.Sub(k.progress) >= k.patience {
+		fx.suspect, k.progress = k.on, now.Add(-k.patience/2)
+	}
+	if due := k.progress.Add(k.patience); d.IsZero() || due.Before(d) {
+		d = due
+	}
+	return d
+}
+
+// pending is the first write of unknown outcome that is to be sent again, or nil.
+// All of a lane have one identity: until they are resolved nothing is written
+// under another.
+func (k *laneCore) pending() *write {
+	if k.blocked {
+		return nil
+	}
+	for _, w := range k.list {
+		if w.ambiguous {
+			return w
+		}
+	}
+	return nil
+}
+
+// want is what a link is needed for.
+func (k *laneCore) want() want {
+	var w want
+	if p := k.pending(); p != nil && p.on.caps.whippet {
+		w.carry = p.ident
+	}
+	if len(k.list) > 0 {
+		w.since, w.deadline = k.list[0].start, k.list[len(k.list)-1].deadline
+	}
+	return w
+}
+
+// checked takes what was found out about the topic: gone, or the same.
+func (k *laneCore) checked(same bool, fx *effects) {
+	k.verified = true
+	if same {
+		return
+	}
+	// What was written went to a topic that is no more: nobody will ever know, and
+	// nothing of it may get into the new one.
+	for w := k.pending(); w != nil && !w.inFlight; w = k.pending() {
+		w.last = joinCause(errRecreated, w.last)
+		k.settleUnknown(w, fx)
+	}
+}
+
+var errRecreated = errors.New("the topic was deleted or made anew")
 
 // limit is how many writes may be in flight on a link: more than one only where
 // the server keeps order after a refusal.
@@ -203,13 +281,17 @@ func (k *laneCore) deadline() time.Time {
 }
 
 // sending records that w is about to be written to l.
-func (k *laneCore) sending(w *write, l *link) {
+func (k *laneCore) sending(w *write, l *link, now time.Time) {
 	if w.ambiguous {
 		w.replayed = true
 	} else {
 		w.id = 0
 	}
-	w.inFlight, w.on = true, l
+	if k.inFlight == 0 {
+		k.progress = now
+	}
+	w.cold, k.cold = w.cold || k.cold, false
+	w.inFlight, w.on, k.on = true, l, l
 	k.inFlight++
 }
 
@@ -219,12 +301,23 @@ func (k *laneCore) unsent(w *write) {
 	k.inFlight--
 }
 
+// maxFenced is how many fences a lane remembers. Forgetting one costs a refusal.
+const maxFenced = 8
+
+// raise notes that the server fences a link. Those of links that are gone went
+// with them.
+func (k *laneCore) raise(l *link) {
+	k.fenced = slices.DeleteFunc(k.fenced, func(f *link) bool { return f == l || !f.usable() })
+	if len(k.fenced) >= maxFenced {
+		k.fenced = slices.Delete(k.fenced, 0, 1)
+	}
+	k.fenced = append(k.fenced, l)
+}
+
 // lifted records that the fence on l is gone, or that it could not be lifted yet.
 func (k *laneCore) lifted(l *link, ok bool, now time.Time) {
 	if ok {
-		if k.fencedOn == l {
-			k.fencedOn = nil
-		}
+		k.fenced = slices.DeleteFunc(k.fenced, func(f *link) bool { return f == l })
 		return
 	}
 	k.pauseUntil = now.Add(k.refusalPause())
@@ -245,6 +338,7 @@ func (k *laneCore) answered(w *write, now time.Time, fx *effects) {
 	before := k.anyAmbiguous()
 	k.inFlight--
 	w.inFlight = false
+	k.progress = now
 	if w.call.err != nil {
 		k.lost(w)
 	} else {
@@ -261,6 +355,7 @@ func (k *laneCore) answered(w *write, now time.Time, fx *effects) {
 // lost: the link ended without a reply.
 func (k *laneCore) lost(w *write) {
 	k.drain = true
+	k.verified = false
 	w.last = w.call.err
 	if w.wrote == wroteAll {
 		k.becomeAmbiguous(w)
@@ -279,12 +374,14 @@ func (k *laneCore) replied(w *write, now time.Time, fx *effects) {
 	payload, err := w.reply.Payload(w.body)
 	if err == nil {
 		k.refusals = 0
+		fx.admitted = w.on
 		k.succeed(w, payload, false, fx)
 		return
 	}
 	k.drain = true
+	k.verified = false
 	if k.fences && w.on.caps.fence {
-		k.fencedOn = w.on
+		k.raise(w.on)
 	}
 	w.last = err
 	var code wire.ErrorCode
@@ -294,12 +391,13 @@ func (k *laneCore) replied(w *write, now time.Time, fx *effects) {
 		k.finish(w, k.unknown(w), fx)
 		return
 	}
+	fx.refuser = w.on
 	if k.fences {
-		fx.refusals, fx.refuser = append(fx.refusals, code), w.on.address
+		fx.refusals = append(fx.refusals, code)
 	}
 	switch classify(code) {
 	case reactRetry:
-		w.refused = true
+		w.refused, fx.refused = true, w.on
 		if !k.counted {
 			k.counted = true
 			k.later(now.Add(k.refusalPause()))
@@ -309,6 +407,7 @@ func (k *laneCore) replied(w *write, now time.Time, fx *effects) {
 		k.later(now.Add(replayPause))
 	case reactApplied:
 		k.refusals = 0
+		fx.admitted = w.on
 		k.succeed(w, nil, true, fx)
 	case reactReconnect:
 		fx.renew, fx.renewFor = w.on, err

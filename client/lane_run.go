@@ -24,6 +24,7 @@ const (
 type laneKey struct {
 	kind          laneKind
 	stream, topic wire.Identifier
+	created       uint64 // tells a topic from an earlier one of the same name and ids; 0 = not known
 	partition     uint32
 	anyPartition  bool // sends whose partition the server chooses
 	consumer      wire.Consumer
@@ -33,15 +34,56 @@ func progressKey(consumer wire.Consumer, stream, topic wire.Identifier, partitio
 	return laneKey{kind: laneProgress, stream: stream, topic: topic, partition: partition, consumer: consumer}
 }
 
-// links is where a lane gets its link from: the session now, the node of the
-// partition's primary once there is a router.
+// want is what a lane needs a link for.
+type want struct {
+	// carry, when it is set, is the identity of a write of unknown outcome: only a
+	// link that carries it will do.
+	carry    *identity
+	since    time.Time // of the oldest write
+	deadline time.Time // of the one that waits longest
+}
+
+// changes are channels of which one closes when the answer may be another. Both
+// may be nil.
+type changes [2]<-chan struct{}
+
+// links is where a lane gets its link from: the session, or the node of the
+// partition's primary. All but the first and the last are called from links'
+// goroutines.
 type links interface {
-	// current gives the usable link, or nil and a channel that closes when that
-	// changes, or the reason why there will be none.
-	current() (l *link, changed <-chan struct{}, fault error)
+	// current gives the usable link, or nil and when to ask again, or the reason
+	// why there will be none.
+	current(w want) (l *link, changed changes, fault error)
 	// renew drops a link whose session is gone.
 	renew(l *link, cause error)
+	// refused: the link's node did not admit a write.
+	refused(l *link)
+	// admitted: it did.
+	admitted(l *link)
+	// missing: the node does not know the target.
+	missing(l *link)
+	// suspect: a write has been unanswered for a while.
+	suspect(l *link)
+	// hint takes what a node said about who leads.
+	hint(l *link, r *wire.Route)
+	// rest: nothing is wanted any more.
+	rest()
 }
+
+// sessionLinks are links of a lane whose writes go over the session.
+type sessionLinks struct{ s *session }
+
+func (x sessionLinks) current(want) (*link, changes, error) {
+	l, changed, fault := x.s.current()
+	return l, changes{changed}, fault
+}
+func (x sessionLinks) renew(l *link, cause error) { x.s.renew(l, cause) }
+func (x sessionLinks) refused(*link)              {}
+func (x sessionLinks) admitted(*link)             {}
+func (x sessionLinks) missing(*link)              {}
+func (x sessionLinks) suspect(*link)              {}
+func (x sessionLinks) hint(*link, *wire.Route)    {}
+func (x sessionLinks) rest()                      {}
 
 // lane drives a laneCore: it owns the goroutine, the lock and the clock.
 //
@@ -65,11 +107,19 @@ type lane struct {
 }
 
 func newLane(c *Client, key laneKey, stream, topic wire.Identifier) *lane {
-	ln := &lane{c: c, key: key, links: c.session, stream: stream, topic: topic, wake: make(chan struct{}, 1)}
+	ln := &lane{c: c, key: key, links: sessionLinks{c.session}, stream: stream, topic: topic, wake: make(chan struct{}, 1)}
 	ln.core.fences = key.kind == laneSend
 	ln.core.window = 1
 	if key.kind == laneSend && !key.anyPartition {
 		ln.core.window = c.o.InFlight
+	}
+	if !c.o.NoRouting && key.kind != laneMetadata && !key.anyPartition {
+		class := classWrite
+		if key.kind == laneProgress {
+			class = classRead
+		}
+		ln.links = &routedLinks{r: c.router, ln: ln, class: class}
+		ln.core.patience, ln.core.verify = suspectAfter, key.created != 0
 	}
 	ln.window.Store(int32(ln.core.window))
 	return ln
@@ -230,13 +280,23 @@ func withdraw(w *write) bool { return w.on.withdraw(&w.call) }
 // apply carries out what a transition asked for.
 func (ln *lane) apply(fx *effects) {
 	for _, code := range fx.refusals {
-		ln.c.h.onRefusal(fx.refuser, uint32(code))
+		ln.c.h.onRefusal(fx.refuser.address, uint32(code))
 	}
 	if fx.delta != 0 {
 		ln.c.h.onAmbiguous(fx.delta)
 	}
 	if fx.refresh {
 		ln.c.topics.invalidate(ln.stream, ln.topic)
+		ln.links.missing(fx.refuser)
+	}
+	if fx.refused != nil {
+		ln.links.refused(fx.refused)
+	}
+	if fx.admitted != nil {
+		ln.links.admitted(fx.admitted)
+	}
+	if fx.suspect != nil {
+		ln.links.suspect(fx.suspect)
 	}
 	if fx.renew != nil {
 		ln.links.renew(fx.renew, fx.renewFor)
@@ -252,11 +312,20 @@ func (ln *lane) apply(fx *effects) {
 func (ln *lane) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	ln.mu.Lock()
+	want := ln.core.want()
+	ln.mu.Unlock()
 	for {
-		l, changed, fault := ln.links.current()
+		l, changed, fault := ln.links.current(want)
 		var fx effects
 		ln.mu.Lock()
 		now := time.Now()
+		if due := ln.core.want(); due.carry != want.carry {
+			// An answer came meanwhile: another link may be due.
+			want = due
+			ln.mu.Unlock()
+			continue
+		}
 		ln.core.expire(now, withdraw, &fx)
 		if fault != nil {
 			ln.core.abort(fault, &fx)
@@ -264,10 +333,12 @@ func (ln *lane) run() {
 		next := ln.core.next(now, l, &fx)
 		switch next.kind {
 		case stepIdle:
+			ln.links.rest()
 			ln.running = false
 		case stepSend:
-			ln.core.sending(next.write, l)
+			ln.core.sending(next.write, l, now)
 		}
+		want = ln.core.want()
 		ln.mu.Unlock()
 		ln.apply(&fx)
 
@@ -278,17 +349,22 @@ func (ln *lane) run() {
 			ln.send(next.write, l)
 		case stepLift:
 			ln.lift(next.write, l)
+		case stepCheck:
+			ln.check(next.write)
 		case stepWait:
 			if l != nil {
-				changed = l.closed
+				changed = changes{l.closed}
 			}
 			ln.wait(timer, next.until, changed)
+			ln.mu.Lock()
+			want = ln.core.want()
+			ln.mu.Unlock()
 		}
 	}
 }
 
 // wait blocks until something may have changed.
-func (ln *lane) wait(timer *time.Timer, until time.Time, changed <-chan struct{}) {
+func (ln *lane) wait(timer *time.Timer, until time.Time, changed changes) {
 	var expired <-chan time.Time
 	if !until.IsZero() {
 		timer.Reset(max(time.Until(until), 0))
@@ -296,7 +372,8 @@ func (ln *lane) wait(timer *time.Timer, until time.Time, changed <-chan struct{}
 	}
 	select {
 	case <-ln.wake:
-	case <-changed:
+	case <-changed[0]:
+	case <-changed[1]:
 	case <-expired:
 	}
 }
@@ -329,6 +406,8 @@ func (ln *lane) submitSlow(w *write, l *link) error {
 func (ln *lane) lift(w *write, l *link) {
 	ctx, cancel := context.WithDeadline(ln.c.ctx, w.deadline)
 	defer cancel()
+	ctx, stop := context.WithTimeout(ctx, lookupTimeout)
+	defer stop()
 	ok := false
 	if ln.key.anyPartition {
 		// Which partition refused is not known: the fence goes with the connection.
@@ -338,8 +417,13 @@ func (ln *lane) lift(w *write, l *link) {
 		req := routingQuery(ln.stream, ln.topic, ln.key.partition)
 		got, err := l.roundTrip(ctx, call{op: wire.OpNonReplicated, code: req.Code(), meta: req.Append(nil)})
 		if err == nil {
-			_, err = got.reply.Payload(got.body)
+			var payload []byte
+			payload, err = got.reply.Payload(got.body)
 			ok = liftDone(err)
+			var route wire.Route
+			if err == nil && route.Decode(payload) == nil {
+				ln.links.hint(l, &route)
+			}
 		}
 	}
 	ln.mu.Lock()
@@ -348,6 +432,21 @@ func (ln *lane) lift(w *write, l *link) {
 }
 
 var errFenced = errors.New("fenced")
+
+// check finds out whether the lane's topic is still the one that w was written to.
+func (ln *lane) check(w *write) {
+	ctx, cancel := context.WithDeadline(ln.c.ctx, w.deadline)
+	defer cancel()
+	same, err := ln.c.topics.same(ctx, ln.stream, ln.topic, &ln.key)
+	if err != nil {
+		return // the deadline of w: it ends as unknown
+	}
+	var fx effects
+	ln.mu.Lock()
+	ln.core.checked(same, &fx)
+	ln.mu.Unlock()
+	ln.apply(&fx)
+}
 
 // liftDone reports whether the server lifted the fence, or never will, in which
 // case the next send tells why.

@@ -118,7 +118,7 @@ func (m *laneModel) drive() {
 		m.core.expire(m.now, m.withdraw, &fx)
 		s := m.core.next(m.now, m.link, &fx)
 		if s.kind == stepSend {
-			m.core.sending(s.write, m.link)
+			m.core.sending(s.write, m.link, m.now)
 		}
 		m.apply(&fx)
 		switch s.kind {

@@ -155,6 +155,15 @@ type link struct {
 	gen     uint64
 	wanted  int // the credentials it was signed in with, session.wanted
 	caps    capabilities
+	roster  *wire.Roster  // of a coordinator: what the server said at sign-in
+	node    *node         // of a data link
+	attempt time.Duration // with a request unanswered and nothing heard for so long it ends; 0 = never
+
+	// What a data link is attached to: the coordinator's generation, and the
+	// metadata position that its node has applied. Generation and position are
+	// those of the newest attachment that was answered.
+	attachedGen atomic.Uint64
+	attachedPos atomic.Uint64
 
 	watermark *atomic.Uint64
 
@@ -168,6 +177,10 @@ type link struct {
 	waiters  map[*call]chan struct{}
 	bytes    int
 	err      error
+	used     time.Time     // when the last call was taken
+	drained  chan struct{} // set by retire: closes when nothing is unanswered
+	replies  uint64        // counts signs of life
+	over     atomic.Bool   // takes no more calls
 
 	wake   chan struct{}
 	closed chan struct{}
@@ -201,13 +214,43 @@ func (l *link) start() {
 }
 
 // usable reports whether the link takes calls.
-func (l *link) usable() bool {
-	select {
-	case <-l.closed:
-		return false
-	default:
-		return true
+func (l *link) usable() bool { return !l.over.Load() }
+
+var errRetired = errors.New("retired")
+
+// retire takes no more calls, waits until those that were taken are answered, at
+// most for so long, and ends the link. It returns when the link has settled.
+func (l *link) retire(grace time.Duration, why error) {
+	l.mu.Lock()
+	wait := l.err == nil && len(l.pending) > 0
+	if wait && l.drained == nil {
+		l.drained = make(chan struct{})
 	}
+	l.over.Store(true)
+	l.turnAway()
+	drained := l.drained
+	l.mu.Unlock()
+	if wait {
+		t := time.NewTimer(grace)
+		defer t.Stop()
+		select {
+		case <-drained:
+		case <-l.closed:
+		case <-t.C:
+		}
+	}
+	l.fail("retire", why)
+	<-l.done
+}
+
+// turnAway sends those away that wait for room; l.mu is held.
+func (l *link) turnAway() {
+	for c, ch := range l.waiters {
+		c.state = callIdle
+		close(ch)
+	}
+	l.waiting = nil
+	clear(l.waiters)
 }
 
 // fail ends the link. The first reason stays.
@@ -222,12 +265,8 @@ func (l *link) fail(op string, err error) {
 		err = &LinkError{Address: l.address, Op: op, Err: err}
 	}
 	l.err = err
-	for c, ch := range l.waiters {
-		c.state = callIdle
-		close(ch)
-	}
-	l.waiting = nil
-	clear(l.waiters)
+	l.over.Store(true)
+	l.turnAway()
 	l.mu.Unlock()
 	close(l.closed)
 	_ = l.conn.Close()
@@ -259,7 +298,7 @@ func (l *link) try(c *call) (full bool, err error) {
 	c.reset()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil {
+	if l.over.Load() {
 		return false, errLinkClosed
 	}
 	if len(l.waiting) > 0 || !l.room(c) {
@@ -276,7 +315,7 @@ func (l *link) try(c *call) (full bool, err error) {
 func (l *link) submit(ctx context.Context, c *call) error {
 	c.reset()
 	l.mu.Lock()
-	if l.err != nil {
+	if l.over.Load() {
 		l.mu.Unlock()
 		return errLinkClosed
 	}
@@ -303,7 +342,7 @@ func (l *link) submit(ctx context.Context, c *call) error {
 	switch {
 	case c.state != callWaiting && c.state != callIdle:
 		return nil // taken, perhaps even answered
-	case l.err != nil:
+	case l.over.Load():
 		return errLinkClosed
 	case c.state == callIdle:
 		return errWithdrawn
@@ -344,6 +383,7 @@ func (l *link) admit(c *call) {
 	h.Put(c.header[:])
 	l.seq++
 	c.seq, c.state, c.sent = l.seq, callQueued, time.Now()
+	l.used = c.sent
 	l.pending[c.id] = c
 	l.queue = append(l.queue, c)
 	l.bytes += c.size()
@@ -417,13 +457,22 @@ func (l *link) withdraw(c *call) bool {
 func (l *link) release(c *call) {
 	delete(l.pending, c.id)
 	l.bytes -= c.size()
+	if l.drained != nil && len(l.pending) == 0 {
+		close(l.drained)
+		l.drained = nil
+	}
 	l.admitWaiting()
 }
 
 // write is the writer goroutine.
 func (l *link) write() {
-	tick := time.NewTicker(max(l.o.RequestTimeout/8, 50*time.Millisecond))
+	every := l.o.RequestTimeout
+	if l.attempt > 0 {
+		every = l.attempt
+	}
+	tick := time.NewTicker(max(every/8, 50*time.Millisecond))
 	defer tick.Stop()
+	quiet := silence{since: time.Now()}
 	var bufs net.Buffers
 	var batch []*call
 	for {
@@ -431,7 +480,7 @@ func (l *link) write() {
 		case <-l.closed:
 			return
 		case <-tick.C:
-			l.checkSilence(time.Now())
+			l.checkSilence(time.Now(), &quiet)
 		case <-l.wake:
 		}
 		for {
@@ -449,7 +498,7 @@ func (l *link) write() {
 					bufs = append(bufs, c.bulk)
 				}
 			}
-			_ = l.conn.SetWriteDeadline(time.Now().Add(l.o.RequestTimeout))
+			_ = l.conn.SetWriteDeadline(time.Now().Add(l.writeTimeout(batch)))
 			rest := bufs // WriteTo consumes its receiver
 			n, err := rest.WriteTo(l.conn)
 			l.written(batch, n, err)
@@ -461,6 +510,19 @@ func (l *link) write() {
 			}
 		}
 	}
+}
+
+// writeTimeout bounds the writing of a gather: a data link gives up early, but not
+// on a large frame.
+func (l *link) writeTimeout(batch []*call) time.Duration {
+	if l.attempt <= 0 {
+		return l.o.RequestTimeout
+	}
+	size := 0
+	for _, c := range batch {
+		size += c.size()
+	}
+	return min(l.attempt+time.Duration(size>>20)*time.Second, max(l.attempt, l.o.RequestTimeout))
 }
 
 func (l *link) takeQueued(batch []*call) []*call {
@@ -488,6 +550,7 @@ func (l *link) takeQueued(batch []*call) []*call {
 func (l *link) written(batch []*call, n int64, err error) {
 	var held []*call
 	l.mu.Lock()
+	l.replies++ // the other side reads
 	end := int64(0)
 	for _, c := range batch {
 		start := end
@@ -518,11 +581,19 @@ func (l *link) written(batch []*call, n int64, err error) {
 
 // checkSilence ends the link when a call has been waiting for too long: a hard
 // call, or any call of a lockstep link, past its deadline; any other past twice
-// its time, which is how long a late reply is waited for (routing D.6).
-func (l *link) checkSilence(now time.Time) {
+// its time, which is how long a late reply is waited for (routing D.6). A data
+// link also ends when it says nothing at all while it is asked.
+func (l *link) checkSilence(now time.Time, quiet *silence) {
 	l.mu.Lock()
 	silent := false
+	if quiet.replies != l.replies {
+		quiet.replies, quiet.since = l.replies, now
+	}
 	for _, c := range l.pending {
+		if l.attempt > 0 && c.state == callWritten && now.Sub(c.sent) > l.attempt && now.Sub(quiet.since) > l.attempt {
+			silent = true
+			break
+		}
 		limit := c.deadline
 		if !c.hard && !l.lockstep {
 			limit = limit.Add(c.deadline.Sub(c.sent))
@@ -539,6 +610,12 @@ func (l *link) checkSilence(now time.Time) {
 }
 
 var errNoReply = errors.New("no reply in time")
+
+// silence is since when nothing was heard.
+type silence struct {
+	replies uint64
+	since   time.Time
+}
 
 // settle gives every unanswered call its outcome, oldest first, after both
 // goroutines stopped touching calls.
@@ -635,6 +712,7 @@ func (l *link) readReply(br *bufio.Reader, reply *wire.ReplyHeader, n int, scrat
 	}
 	l.mu.Lock()
 	c.reply, c.body, c.buf, c.err = *reply, body, buf, nil
+	l.replies++
 	l.release(c)
 	if c.state == callWriting {
 		// The server answered before the writer came back from the system call:

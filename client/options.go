@@ -16,6 +16,10 @@ const (
 	DefaultMaxUnanswered     = 8 << 20
 	DefaultMaxReply          = 256 << 20
 	DefaultInFlight          = 8
+	DefaultMaxLinks          = 256
+	DefaultMaxRoutes         = 16384
+	DefaultAttemptTimeout    = 5 * time.Second
+	DefaultIdleTimeout       = 5 * time.Minute
 
 	// Name and Version are what the client tells the server about itself.
 	Name    = "whippet-go"
@@ -65,6 +69,19 @@ type Options struct {
 	// InFlight is how many writes to one partition may be unanswered at a time,
 	// at most 16. It applies to servers that declared the fence; others get one.
 	InFlight int
+
+	// NoRouting sends everything over the session, also in a cluster: a node that
+	// does not lead a partition then forwards or refuses. The zero value routes: in
+	// a cluster every partition's requests go to its primary over data links.
+	NoRouting bool
+	// MaxLinks and MaxRoutes bound the data links and the routes that are
+	// remembered. At the bound things get slower, nothing fails.
+	MaxLinks  int
+	MaxRoutes int
+	// AttemptTimeout is how long a data link may stay silent while it is asked,
+	// before it is given up. IdleTimeout is when an unused data link is closed.
+	AttemptTimeout time.Duration
+	IdleTimeout    time.Duration
 
 	// Hooks observe the client.
 	Hooks []Hook
@@ -130,6 +147,10 @@ func WithAddresses(addresses ...string) Option {
 	return func(o *Options) { o.Addresses = addresses }
 }
 
+// WithRouting says whether requests for partitions go to their primaries (the
+// default) or all over the session.
+func WithRouting(on bool) Option { return func(o *Options) { o.NoRouting = !on } }
+
 // With applies any change.
 func With(f func(*Options)) Option { return f }
 
@@ -146,6 +167,10 @@ func (o *Options) withDefaults() Options {
 	orInt(&d.MaxUnanswered, DefaultMaxUnanswered)
 	orInt(&d.MaxReply, DefaultMaxReply)
 	orInt(&d.InFlight, DefaultInFlight)
+	orInt(&d.MaxLinks, DefaultMaxLinks)
+	orInt(&d.MaxRoutes, DefaultMaxRoutes)
+	orDuration(&d.AttemptTimeout, DefaultAttemptTimeout)
+	orDuration(&d.IdleTimeout, DefaultIdleTimeout)
 	d.InFlight = min(d.InFlight, maxInFlight)
 	if d.Name == "" {
 		d.Name = Name

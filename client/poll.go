@@ -25,11 +25,7 @@ func (c *Client) poll(ctx context.Context, r *PollRequest, views bool, p *Polled
 	if req.Count == 0 {
 		req.Count = defaultPollCount
 	}
-	q := call{op: wire.OpNonReplicated, code: wire.CodePollMessages, meta: req.Append(nil)}
-	if views {
-		q.pool = &c.buffers
-	}
-	got, err := c.readCall(ctx, q, needSession, !r.AutoCommit)
+	got, err := c.pollReply(ctx, &req, views)
 	if err == nil {
 		p.buf = got.buf
 		if err = p.Decode(got.payload); err != nil {
@@ -39,4 +35,29 @@ func (c *Client) poll(ctx context.Context, r *PollRequest, views bool, p *Polled
 	}
 	c.h.onPoll(int(p.Count), len(p.Records), time.Since(start), err)
 	return err
+}
+
+// pollReply polls: on the partition's primary for the session in a cluster, else
+// over the session.
+func (c *Client) pollReply(ctx context.Context, req *wire.PollMessages, views bool) (readReply, error) {
+	q := call{op: wire.OpNonReplicated, code: wire.CodePollMessages, meta: req.Append(nil)}
+	if views {
+		q.pool = &c.buffers
+	}
+	if !c.router.on.Load() || c.router.noPrimaryPolls.Load() {
+		return c.readCall(ctx, q, needSession, !req.AutoCommit)
+	}
+	m := readMode{code: wire.CodePollMessagesOnPrimary, body: q.meta, pool: q.pool, attached: true, once: req.AutoCommit}
+	if !req.AutoCommit && req.Consumer.Kind == wire.ConsumerSingle {
+		m.detachedCode = wire.CodePollMessages
+	}
+	got, err := c.readPrimary(ctx, c.partition(ctx, req.Stream, req.Topic, req.Partition.ID), m)
+	if code := codeOf(err); code == wire.ErrFeatureUnavailable || code == wire.ErrInvalidCommand {
+		// A server without the command, unless the session finds the request at fault too.
+		got, err = c.readCall(ctx, q, needSession, !req.AutoCommit)
+		if err == nil {
+			c.router.noPrimaryPolls.Store(true)
+		}
+	}
+	return got, err
 }

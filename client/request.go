@@ -136,6 +136,12 @@ func (w *waiter) released(*write) {}
 // write does a replicated request through its lane. applied means that an earlier
 // attempt was applied and that its reply is gone.
 func (c *Client) write(ctx context.Context, key laneKey, req wire.Request) (payload []byte, applied bool, err error) {
+	return c.writeAs(ctx, key, key.stream, key.topic, req)
+}
+
+// writeAs is write for a key that may spell the topic in another way than the
+// request.
+func (c *Client) writeAs(ctx context.Context, key laneKey, stream, topic wire.Identifier, req wire.Request) (payload []byte, applied bool, err error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	body := req.Append(nil)
@@ -145,7 +151,7 @@ func (c *Client) write(ctx context.Context, key laneKey, req wire.Request) (payl
 	if w.op.Stamped() {
 		w.stamp = wire.BodyStamp(body)
 	}
-	if err := c.await(ctx, key, key.stream, key.topic, w, owner.done); err != nil {
+	if err := c.await(ctx, key, stream, topic, w, owner.done); err != nil {
 		return nil, false, err
 	}
 	return w.payload, w.confirmation.Duplicate, nil

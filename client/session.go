@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,8 +42,11 @@ type session struct {
 	o *Options
 	h *hooks
 
-	watermark atomic.Uint64 // metadata position, framing §6.1
-	pipelined atomic.Bool   // the server has the fence: several writes per partition in flight
+	watermark atomic.Uint64        // metadata position, framing §6.1
+	pipelined atomic.Bool          // the server has the fence: several writes per partition in flight
+	now       atomic.Pointer[link] // the published link, which may have ended
+	credsNow  atomic.Int64         // wanted
+	router    *router
 
 	mu      sync.Mutex
 	link    *link // usable and signed in, or nil
@@ -59,6 +63,8 @@ type session struct {
 	tried       bool // ident was used in a sign-in
 	lastAddress string
 	lastStart   time.Time
+	redirect    string // where the leader is, of a released cluster
+	redirects   int    // in a row
 
 	kick chan struct{} // wakes run out of a fault
 	stop context.CancelFunc
@@ -88,6 +94,7 @@ func (s *session) close() {
 func (s *session) set(l *link, fault error) {
 	s.mu.Lock()
 	s.link, s.fault = l, fault
+	s.now.Store(l)
 	close(s.changed)
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
@@ -150,6 +157,7 @@ func (s *session) become(creds credentials) {
 	s.mu.Lock()
 	s.creds, s.ident = creds, newIdentity()
 	s.wanted++
+	s.credsNow.Store(int64(s.wanted))
 	l := s.link
 	s.mu.Unlock()
 	if l != nil {
@@ -158,6 +166,13 @@ func (s *session) become(creds credentials) {
 }
 
 var errSignedOut = errors.New("signed out")
+
+// credentials are what signs in now, and their number.
+func (s *session) credentials() (credentials, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.creds, s.wanted
+}
 
 // rememberPassword keeps a changed password of the session's own user.
 func (s *session) rememberPassword(user wire.Identifier, password string) {
@@ -197,6 +212,9 @@ func (s *session) run() {
 		first = false
 		s.serve(l)
 		s.h.onClose(l.address, roleCoordinator, l.reason())
+		if errors.Is(l.reason(), errNoReply) {
+			s.lastAddress = "" // it may accept connections and say nothing: others first
+		}
 		if time.Since(l.started) >= s.o.Reconnect.Interval {
 			attempt = 0 // it worked for a while: try again at once
 		}
@@ -223,9 +241,11 @@ func (s *session) serve(l *link) {
 		<-l.done
 		return
 	}
+	s.router.adopt(l)
 	s.gen++
 	l.gen, s.lastErr = s.gen, nil
 	s.link, s.fault = l, nil
+	s.now.Store(l)
 	close(s.changed)
 	s.changed = make(chan struct{})
 	s.pipelined.Store(l.caps.fence)
@@ -263,6 +283,10 @@ func (s *session) ping(l *link, pong *atomic.Bool) {
 	p := &pingCall{pong: pong}
 	p.op, p.code, p.inline, p.hard, p.to = wire.OpNonReplicated, wire.CodePing, true, true, p
 	p.deadline = time.Now().Add(s.o.RequestTimeout)
+	if s.router.on.Load() {
+		// Others are there to take over.
+		p.deadline = time.Now().Add(min(s.o.RequestTimeout, s.o.AttemptTimeout))
+	}
 	ctx, cancel := context.WithTimeout(s.ctx, s.o.HeartbeatInterval)
 	defer cancel()
 	if l.submit(ctx, &p.call) != nil {
@@ -280,6 +304,7 @@ func (s *session) sweep(attempt *int) (*link, error) {
 		}
 		*attempt++
 		var last error
+		redirected := false
 		for _, address := range s.candidates() {
 			if err := s.reestablish(address); err != nil {
 				return nil, err
@@ -287,6 +312,10 @@ func (s *session) sweep(attempt *int) (*link, error) {
 			l, err := s.connect(address)
 			if err == nil {
 				return l, nil
+			}
+			if errors.Is(err, errRedirect) {
+				*attempt, redirected = 0, true
+				break
 			}
 			last = err
 			s.mu.Lock()
@@ -298,6 +327,9 @@ func (s *session) sweep(attempt *int) (*link, error) {
 			if rejectsLogin(err) {
 				return nil, err
 			}
+		}
+		if redirected {
+			continue
 		}
 		retries := s.o.Reconnect.Retries
 		if s.o.Reconnect.Disabled {
@@ -313,14 +345,16 @@ func (s *session) sweep(attempt *int) (*link, error) {
 // first.
 func (s *session) candidates() []string {
 	list := make([]string, 0, len(s.o.Addresses)+1)
-	if s.lastAddress != "" {
-		list = append(list, s.lastAddress)
-	}
-	for _, a := range s.o.Addresses {
-		if a != s.lastAddress {
-			list = append(list, a)
+	add := func(addresses ...string) {
+		for _, a := range addresses {
+			if a != "" && !slices.Contains(list, a) {
+				list = append(list, a)
+			}
 		}
 	}
+	add(s.redirect, s.lastAddress)
+	add(s.o.Addresses...)
+	add(s.router.topology.addresses()...)
 	return list
 }
 
@@ -352,7 +386,7 @@ func (s *session) connect(address string) (l *link, err error) {
 	start := time.Now()
 	defer func() { s.h.onDial(address, roleCoordinator, time.Since(start), err) }()
 	timeout := s.o.DialTimeout
-	if len(s.o.Addresses) > 1 {
+	if len(s.o.Addresses) > 1 || s.router.on.Load() {
 		timeout = min(timeout, failoverDialTimeout)
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, timeout)
@@ -376,7 +410,11 @@ func (s *session) connect(address string) (l *link, err error) {
 		return l, nil
 	}
 	s.tried = true
-	if err := s.signIn(s.ctx, l, creds); err != nil {
+	err = s.signIn(s.ctx, l, creds, wire.WantFence)
+	if err == nil {
+		err = s.readRoster(l)
+	}
+	if err != nil {
 		l.fail("sign in", err)
 		<-l.done
 		var ev *evictedError
@@ -402,8 +440,12 @@ func (s *session) forget(old *identity) {
 
 // signIn registers on a link and asks for the server's capabilities. The link is
 // not shared yet.
-func (s *session) signIn(ctx context.Context, l *link, creds credentials) error {
-	ctx, cancel := context.WithTimeout(ctx, s.o.RequestTimeout)
+func (s *session) signIn(ctx context.Context, l *link, creds credentials, flags uint64) error {
+	limit := s.o.RequestTimeout
+	if s.router.on.Load() {
+		limit = min(limit, s.o.AttemptTimeout) // there are others to go to
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	version := wire.ClientVersion{Protocol: wire.CurrentVersion, SDKName: s.o.Name, SDKVersion: s.o.Version}
 	var req wire.Request = &wire.LoginRegister{Version: version, Username: creds.username, Password: creds.password}
@@ -425,12 +467,12 @@ func (s *session) signIn(ctx context.Context, l *link, creds credentials) error 
 	l.mu.Lock()
 	l.session, l.user = reply.Session, reply.UserID
 	l.mu.Unlock()
-	return s.discover(ctx, l)
+	return s.discover(ctx, l, flags)
 }
 
 // discover asks for the capabilities; any refusal means a released server.
-func (s *session) discover(ctx context.Context, l *link) error {
-	req := wire.Capabilities{Version: wire.ExtensionVersion, Flags: wire.WantFence}
+func (s *session) discover(ctx context.Context, l *link, flags uint64) error {
+	req := wire.Capabilities{Version: wire.ExtensionVersion, Flags: flags}
 	payload, err := replayUntil(ctx, l, call{op: wire.OpNonReplicated, code: wire.CodeCapabilities, meta: req.Append(nil)})
 	var code wire.ErrorCode
 	if errors.As(err, &code) && l.usable() {
@@ -445,6 +487,48 @@ func (s *session) discover(ctx context.Context, l *link) error {
 	}
 	l.caps = capabilitiesOf(&reply)
 	l.pipeline()
+	return nil
+}
+
+// errRedirect says that the session belongs to another node.
+var errRedirect = errors.New("the leader is elsewhere")
+
+// maxRedirects in a row; then the session stays where it is.
+const maxRedirects = 3
+
+// readRoster asks for the nodes. A server that does not say is taken for one node.
+// On a released cluster only the leader commits metadata operations, so the session
+// goes there (framing §3.1); on ours any node will do.
+func (s *session) readRoster(l *link) error {
+	if s.o.NoRouting {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, s.o.RequestTimeout)
+	defer cancel()
+	req := &wire.GetClusterMetadata{}
+	payload, err := replayUntil(ctx, l, call{op: wire.OpNonReplicated, code: req.Code(), meta: req.Append(nil)})
+	if codeOf(err) != 0 && l.usable() {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("roster: %w", err)
+	}
+	roster := new(wire.Roster)
+	if roster.Decode(payload) != nil || len(roster.Nodes) == 0 {
+		return nil
+	}
+	l.roster = roster
+	s.redirect = ""
+	leader := roster.Leader()
+	if l.caps.whippet || len(roster.Nodes) < 2 || leader == nil {
+		return nil
+	}
+	if a := addressOf(leader); a != "" && a != l.address && s.redirects < maxRedirects {
+		s.redirect = a
+		s.redirects++
+		return errRedirect
+	}
+	s.redirects = 0
 	return nil
 }
 

@@ -29,6 +29,7 @@ type topicInfo struct {
 	partitions uint32
 	readable   bool   // partitions is known
 	version    uint64 // metadata position it was read at
+	created    uint64 // microseconds; 0 = not known
 	at         time.Time
 	stale      atomic.Bool
 }
@@ -46,6 +47,7 @@ type topicEntry struct {
 	info atomic.Pointer[topicInfo]
 	sem  chan struct{} // held by whoever reads the topic
 	next atomic.Uint32 // the round robin of balanced sends, one step a request
+	busy atomic.Bool   // it is being read anew in the background
 }
 
 func (t *topicCache) entry(key topicKey) *topicEntry {
@@ -77,7 +79,10 @@ func (t *topicCache) current(info *topicInfo) bool {
 // does not exist.
 func (t *topicCache) get(ctx context.Context, stream, topic wire.Identifier) (*topicInfo, error) {
 	e := t.entry(topicKey{stream, topic})
-	if info := e.info.Load(); t.current(info) && time.Since(info.at) < topicRefresh {
+	if info := e.info.Load(); t.current(info) {
+		if time.Since(info.at) >= topicRefresh {
+			t.renew(e, stream, topic)
+		}
 		return info, nil
 	}
 	select {
@@ -87,7 +92,7 @@ func (t *topicCache) get(ctx context.Context, stream, topic wire.Identifier) (*t
 		return nil, context.Cause(ctx)
 	}
 	old := e.info.Load()
-	if t.current(old) && time.Since(old.at) < topicRefresh {
+	if t.current(old) {
 		return old, nil
 	}
 	info, err := t.read(ctx, stream, topic)
@@ -101,6 +106,42 @@ func (t *topicCache) get(ctx context.Context, stream, topic wire.Identifier) (*t
 	return info, nil
 }
 
+// renew reads a topic anew without anybody waiting for it: nobody who sends has to
+// wait because the session is busy, or being made anew.
+func (t *topicCache) renew(e *topicEntry, stream, topic wire.Identifier) {
+	if !e.busy.CompareAndSwap(false, true) {
+		return
+	}
+	if !t.c.run(func() {
+		defer e.busy.Store(false)
+		if info, err := t.read(t.c.ctx, stream, topic); err == nil {
+			e.info.Store(info)
+		} else if errors.Is(err, ErrNotFound) {
+			t.invalidate(stream, topic)
+		}
+	}) {
+		e.busy.Store(false)
+	}
+}
+
+// same reports whether a lane's topic is still the one that the lane was made for.
+func (t *topicCache) same(ctx context.Context, stream, topic wire.Identifier, key *laneKey) (bool, error) {
+	details, err := t.c.Topic(ctx, stream, topic)
+	switch {
+	case errors.Is(err, wire.ErrUnauthorized):
+		return true, nil
+	case errors.Is(err, ErrNotFound):
+		t.invalidate(stream, topic)
+		return false, nil
+	case err != nil:
+		return false, err
+	case details.CreatedAt != key.created:
+		t.invalidate(stream, topic)
+		return false, nil
+	}
+	return true, nil
+}
+
 func (t *topicCache) read(ctx context.Context, stream, topic wire.Identifier) (*topicInfo, error) {
 	info := &topicInfo{stream: stream, topic: topic, version: t.c.session.watermark.Load(), at: time.Now()}
 	details, err := t.c.Topic(ctx, stream, topic)
@@ -110,7 +151,7 @@ func (t *topicCache) read(ctx context.Context, stream, topic wire.Identifier) (*
 	case err != nil:
 		return nil, err
 	}
-	info.topic, info.partitions, info.readable = wire.ID(details.ID), details.PartitionsCount, true
+	info.topic, info.partitions, info.readable, info.created = wire.ID(details.ID), details.PartitionsCount, true, details.CreatedAt
 	if stream.IsName() {
 		s, err := t.c.Stream(ctx, stream)
 		switch {
@@ -205,7 +246,7 @@ func (t *topicCache) invalidate(stream, topic wire.Identifier) {
 
 // sendKey names the lane of sends to a partition.
 func (i *topicInfo) sendKey(p wire.Partitioning) laneKey {
-	k := laneKey{kind: laneSend, stream: i.stream, topic: i.topic}
+	k := laneKey{kind: laneSend, stream: i.stream, topic: i.topic, created: i.created}
 	if p.Kind == wire.PartitioningPartitionID {
 		k.partition = p.ID
 	} else {
