@@ -19,13 +19,11 @@ import (
 
 // offer is what a leader offers to be copied.
 type offer struct {
-	man    *manifest
-	snap   *raftpb.Snapshot
-	body   []byte // of the checkpoint
-	unpin  func()
-	made   time.Duration            // Clock.Mono
-	sent   bool                     // to anybody
-	copies map[uint64]time.Duration // who copies, and when it was last heard of
+	man        *manifest
+	snap       *raftpb.Snapshot
+	body       []byte // of the checkpoint
+	unpin      func()
+	made, used time.Duration // Clock.Mono
 }
 
 // transfers bounds and publishes the offers of a node.
@@ -128,7 +126,7 @@ func (g *Group) offered(o *offer, err error) {
 		return
 	}
 	o.made = g.host.cfg.Clock.Mono()
-	o.copies = map[uint64]time.Duration{}
+	o.used = o.made
 	g.offer = o
 	g.host.transfers.publish(g.cfg.ID, o)
 }
@@ -150,60 +148,71 @@ func (g *Group) finishOffer(o *offer) error {
 	return nil
 }
 
-// snapSent notes who was sent the offer.
+// snapSent notes who was sent an offer.
 func (g *Group) snapSent(to uint64) {
-	if o := g.offer; o != nil {
-		o.sent = true
-		o.copies[to] = g.host.cfg.Clock.Mono()
+	if g.filling == nil {
+		g.filling = map[uint64]time.Duration{}
 	}
+	g.filling[to] = g.host.cfg.Clock.Mono()
 }
 
 // copyNews is what a replica says of its copy.
 func (g *Group) copyNews(from uint64, s side) {
-	o := g.offer
-	if o == nil || s.nonce != o.man.index {
-		return
-	}
-	if _, there := o.copies[from]; !there {
+	if _, there := g.filling[from]; !there {
 		return
 	}
 	if s.kind == sideCopying {
-		o.copies[from] = g.host.cfg.Clock.Mono()
-		return
+		g.filling[from] = g.host.cfg.Clock.Mono()
+	} else {
+		g.copyFailed(from)
 	}
-	delete(o.copies, from)
-	g.rn.ReportSnapshot(from, raft.SnapshotFailure)
 }
 
-// tickOffer withdraws the offer when nobody needs it any more, when who copies has fallen silent, or at its deadline. A
-// copy that is not done then goes on with the next offer: what it has stays good.
-func (g *Group) tickOffer() {
-	o := g.offer
-	if o == nil {
+// copyFailed lets raft ask the replica again for what it has, and send a snapshot again when that is needed.
+func (g *Group) copyFailed(node uint64) {
+	delete(g.filling, node)
+	if g.rn != nil && g.state == raft.StateLeader {
+		g.rn.ReportSnapshot(node, raft.SnapshotFailure)
+		g.shard.touch(g)
+	}
+}
+
+// copySilence is how long a leader waits for a word of a replica that copies.
+func (g *Group) copySilence() time.Duration {
+	return max(5*time.Second, 5*time.Duration(g.host.cfg.ElectionTicks)*g.host.cfg.Tick)
+}
+
+// tickFilling looks after the replicas that copy, and withdraws the offer when nobody needs it any more or at its deadline.
+// A copy that is not done then goes on with the next offer: what it has stays good.
+func (g *Group) tickFilling() {
+	if g.offer == nil && len(g.filling) == 0 {
 		return
 	}
 	if g.state != raft.StateLeader || g.rn == nil {
 		g.withdraw()
+		g.filling = nil
 		return
 	}
 	now := g.host.cfg.Clock.Mono()
-	expired := now-o.made >= g.host.cfg.TransferDeadline
-	if len(o.copies) > 0 {
+	expired := g.offer != nil && now-g.offer.made >= g.host.cfg.TransferDeadline
+	if len(g.filling) > 0 {
 		needs := map[uint64]bool{}
 		g.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
 			needs[id] = pr.State == tracker.StateSnapshot
 		})
-		for node, heard := range o.copies {
+		for node, heard := range g.filling {
 			if !needs[node] {
-				delete(o.copies, node)
+				delete(g.filling, node)
 			} else if expired || now-heard >= g.copySilence() {
-				delete(o.copies, node)
-				g.rn.ReportSnapshot(node, raft.SnapshotFailure)
+				g.copyFailed(node)
 			}
 		}
 	}
-	if expired || len(o.copies) == 0 && (o.sent || now-o.made >= g.copySilence()) {
+	// A moment longer than it is needed: who failed asks again at once.
+	if g.offer != nil && (expired || len(g.filling) == 0 && now-g.offer.used >= time.Second) {
 		g.withdraw()
+	} else if len(g.filling) > 0 && g.offer != nil {
+		g.offer.used = now
 	}
 }
 

@@ -33,7 +33,7 @@ type Bulk interface {
 //	               4  1  0 = it follows, 1 = not here, 2 = busy
 //	               5  3  zero
 //	               8  8  number of bytes that follow
-//	chunk  (16+n): 0  4  length of the chunk, at most 256 KiB
+//	chunk  (16+n): 0  4  length of the chunk, at most 64 KiB
 //	               4  4  zero
 //	               8  8  XXH3-64 of its bytes
 //	              16  n  bytes
@@ -44,7 +44,7 @@ const (
 	bulkQuestion = 48
 	bulkAnswer   = 16
 	bulkChunk    = 16
-	bulkBytes    = 256 << 10
+	bulkBytes    = 64 << 10
 
 	bulkCheckpoint = 1
 	bulkSegment    = 2

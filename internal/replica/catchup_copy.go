@@ -78,9 +78,7 @@ func (g *Group) snapArrived(m *raftpb.Message) {
 	// The sender leads this term, which raft must know, and have stored, before the files of that term are in place.
 	_ = g.rn.Step(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: m.From, To: m.To, Term: m.Term})
 	if g.has(man) {
-		if g.jobs.len() == 0 {
-			_ = g.rn.Step(m) // only moves the commit index
-		}
+		g.fits = m
 		return
 	}
 	if c := g.copy; c != nil {
@@ -95,6 +93,26 @@ func (g *Group) snapArrived(m *raftpb.Message) {
 		return
 	}
 	g.startCopy(m, man)
+}
+
+// settled reports whether nothing of the group is under way between raft, its log and the keeper.
+func (g *Group) settled() bool {
+	return !g.gone() && g.rn != nil && !g.keeping && !g.offering && g.jobs.len() == 0 && !g.rn.HasReady() &&
+		!slices.ContainsFunc(g.shard.writes, func(w storageWork) bool { return w.g == g })
+}
+
+// tryFit tells raft of a snapshot that the log has already: it only moves the commit index. What is written must be what
+// raft knows of, else raft would take it for one that replaces the log.
+func (g *Group) tryFit() {
+	m := g.fits
+	if m == nil || !g.settled() {
+		return
+	}
+	g.fits = nil
+	if man, err := decodeManifest(m.GetSnapshot().GetData()); err == nil && g.has(man) {
+		_ = g.rn.Step(m)
+		g.shard.touch(g)
+	}
 }
 
 // has reports whether the log has the entry at the manifest's index.

@@ -252,9 +252,7 @@ func (g *Group) setAside(cause error) (l loaded, err error) {
 // files replaced on another goroutine.
 func (g *Group) tryInstall() {
 	c := g.copy
-	if c == nil || !c.complete || g.gone() || g.stopping != nil || g.shard.closing != nil || g.rn == nil ||
-		g.keeping || g.offering || g.jobs.len() > 0 || g.state != raft.StateFollower || g.rn.HasReady() ||
-		slices.ContainsFunc(g.shard.writes, func(w storageWork) bool { return w.g == g }) {
+	if c == nil || !c.complete || g.stopping != nil || g.shard.closing != nil || g.state != raft.StateFollower || !g.settled() {
 		return
 	}
 	switch {
@@ -266,8 +264,7 @@ func (g *Group) tryInstall() {
 		return
 	case g.has(c.man):
 		// Another leader had what was missing.
-		g.copy = nil
-		_ = g.rn.Step(c.m)
+		g.copy, g.fits = nil, c.m
 		g.shard.touch(g)
 		return
 	case g.vote.term < c.man.term:

@@ -104,9 +104,11 @@ type Group struct {
 	// Filling by copying and suspicion, see catchup.go and suspect.go.
 	raftLast  uint64 // newest index in raft's hands
 	offer     *offer
-	offering  bool     // the keeper makes one
-	copy      *copyJob // under way or complete
-	refill    *copyJob // being put in place: the group has no raft node and takes no part
+	offering  bool                     // the keeper makes one
+	filling   map[uint64]time.Duration // replicas that raft waits for after a snapshot, and when they were last heard of
+	fits      *raftpb.Message          // a snapshot that the log has, not yet told to raft
+	copy      *copyJob                 // under way or complete
+	refill    *copyJob                 // being put in place: the group has no raft node and takes no part
 	suspicion suspicion
 	contact   contact
 	contacts  uint64 // counts them

@@ -84,6 +84,9 @@ type listMachine struct {
 }
 
 func (m *listMachine) Restore(_ *segment.Log, checkpoint []byte, _ uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.values = nil
 	for ; len(checkpoint) >= 8; checkpoint = checkpoint[8:] {
 		m.values = append(m.values, binary.LittleEndian.Uint64(checkpoint))
 	}

@@ -62,6 +62,7 @@ func (g *Group) advance() {
 		g.collect()
 	}
 	g.goSolo()
+	g.tryFit()
 	g.tryInstall()
 	if g.stopping != nil && g.idle(false) {
 		g.finish()
@@ -472,7 +473,7 @@ func (g *Group) tickRaft() {
 		}
 		g.tickCopy()
 	}
-	g.tickOffer()
+	g.tickFilling()
 	g.checkTransfer()
 }
 

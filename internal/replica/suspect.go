@@ -5,7 +5,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"time"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -557,16 +556,9 @@ type connectedControl struct{ node uint64 }
 
 func (c *connectedControl) run(s *shard) {
 	for _, g := range s.groups {
-		if g.gone() || g.rn == nil || g.state != raft.StateLeader || g.offer == nil {
-			continue
+		if _, there := g.filling[c.node]; there && !g.gone() {
+			// The copy that it may have been making went with its process; when it did not, it goes on.
+			g.guard(func(g *Group) { g.copyFailed(c.node) })
 		}
-		// The copy that it may have been making went with its process; when it did not, it goes on.
-		g.guard(func(g *Group) { g.rn.ReportSnapshot(c.node, raft.SnapshotFailure) })
-		s.touch(g)
 	}
-}
-
-// copySilence is how long a leader waits for a word of a replica that copies.
-func (g *Group) copySilence() time.Duration {
-	return max(5*time.Second, 5*time.Duration(g.host.cfg.ElectionTicks)*g.host.cfg.Tick)
 }
