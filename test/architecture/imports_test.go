@@ -18,7 +18,7 @@ const module = "github.com/whippetmq/whippet/"
 var floors = [][]string{
 	{"wire", "internal/vfs", "internal/clock"},
 	{"internal/segment", "internal/credential", "client", "internal/cli/units", "internal/bench/report", "internal/bench/floor"},
-	{"internal/cli/output", "internal/cli/contexts", "internal/cli/localnode"},
+	{"internal/cli/output", "internal/cli/contexts", "internal/cli/localnode", "internal/cli/secrets"},
 	{"internal/replica"},
 	{"internal/replica/transport", "internal/metadata", "internal/partition", "internal/config"},
 	{"internal/cluster"},
