@@ -22,6 +22,9 @@ func (s *shard) gather(g *Group, m *raftpb.Message) bool {
 	if s.host.controls == nil || m.GetTerm() > math.MaxUint32 {
 		return false
 	}
+	if g.asleep {
+		return len(m.Context) == 0 // since this very turn
+	}
 	if !s.ticked {
 		// Outside of a tick raft only asks for a confirmation of reads.
 		return len(m.Context) == 0
@@ -104,9 +107,6 @@ func (c *beatsControl) run(s *shard) {
 		if g == nil || g.gone() || g.rn == nil {
 			continue // an exception, see answer
 		}
-		if g.woken != 0 {
-			g.woken &^= 1 << l.number
-		}
 		if g.asleep && b.flags&beatSleep != 0 && g.follows(c.from, b.term) && g.commit.Load() == b.commit {
 			continue // nothing new
 		}
@@ -142,6 +142,9 @@ func (s *shard) answer() {
 		for i := range c.beats {
 			b := &c.beats[i]
 			g := s.find(b.group)
+			if g != nil {
+				g.woken &^= 1 << l.number // the leader is awake, or this answer says why it should be
+			}
 			switch {
 			case g == nil || g.gone() || g.rn == nil || !g.follows(c.from, b.term) || g.suspicion&votesLost != 0 && !g.contact.known:
 				s.frame = appendExcept(s.frame, except{b.group, exceptOther})

@@ -95,3 +95,9 @@ func (h *Host) EntryMisses() int {
 func (h *Host) ElectionTimeout() time.Duration {
 	return time.Duration(h.cfg.ElectionTicks) * h.cfg.Tick
 }
+
+func (b *inbox) len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.items)
+}

@@ -83,6 +83,10 @@ func (g *Group) step(m *raftpb.Message) {
 			return
 		}
 		g.heardCandidate(m)
+	case raftpb.MsgTimeoutNow:
+		if g.host.leaving.Load() {
+			return
+		}
 	case raftpb.MsgSnap:
 		g.snapArrived(m)
 		return

@@ -104,6 +104,18 @@ func (g *Group) checkTransfer() {
 	}
 }
 
+// cancelTransfer gives up a transfer to a node that leaves.
+func (g *Group) cancelTransfer(to uint64) {
+	if g.transfer.done == nil || g.transfer.to != to || g.gone() || g.rn == nil || g.state != raft.StateLeader {
+		return
+	}
+	if g.transfer.stepped {
+		g.rn.TransferLeader(g.host.cfg.NodeID)
+		g.distrust, g.distrustAt = to, g.host.cfg.Clock.Mono()
+	}
+	g.transferEnded(fmt.Errorf("%w: node %d leaves", ErrBusy, to))
+}
+
 // transferEnded tells the caller of TransferLeader. With nil this node has just lost the leadership, which is all that it
 // can do for the other one.
 func (g *Group) transferEnded(err error) {

@@ -123,6 +123,9 @@ func (c *peerControl) run(s *shard) {
 			continue
 		}
 		g.forgetAcks(p.Node)
+		if g.distrust == p.Node {
+			g.distrust = 0 // what it was told, it has forgotten
+		}
 		g.wake()
 	}
 }
@@ -187,6 +190,7 @@ func (c *goodbyeControl) run(s *shard) {
 		if g.promisedTo == c.node {
 			g.promisedTo = 0
 		}
+		g.cancelTransfer(c.node)
 		if g.leader.Load() == c.node {
 			g.bereaved(l)
 		} else {

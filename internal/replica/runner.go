@@ -43,7 +43,7 @@ func (g *Group) advance() {
 		}
 	}
 	if g.asleep && (len(g.msgs) > 0 || len(g.in) > 0 && g.leadTerm != 0) {
-		g.roused()
+		g.wake()
 	}
 	for i, m := range g.msgs {
 		g.step(m)

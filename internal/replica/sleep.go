@@ -14,8 +14,8 @@ import (
 // Sleep. A group without work for a while, whose replicas all have everything, needs no heartbeats: the pings between the
 // nodes say that its leader is alive. The leader marks its heartbeats, each replica goes to sleep when it has all that the
 // leader has and says otherwise in its answer, and when all have answered the leader sleeps too. Anything that arrives for
-// the group wakes it: a request, a message, a change. A replica that wakes without its leader tells it with the next
-// answers. A node that turns silent wakes what it has a part in.
+// the group wakes it: a request, a message, a change. A replica that is awake while its leader's frames do not name the
+// group says so in every answer. A node that turns silent wakes what it has a part in.
 
 // wantsSleep reports whether the group, which this node leads, has nothing to do.
 func (g *Group) wantsSleep() bool {
@@ -142,18 +142,6 @@ func (s *shard) sleepersOf(g *Group) *sleepers {
 	}
 	s.sleepers = append(s.sleepers, sl)
 	return sl
-}
-
-// roused wakes a group for which messages or requests arrived. When all of them are the leader's own, it knows.
-func (g *Group) roused() {
-	told := g.leadTerm == 0 && g.woken == 0
-	for _, m := range g.msgs {
-		told = told && m.GetFrom() == g.leader.Load()
-	}
-	g.wake()
-	if told {
-		g.woken = 0
-	}
 }
 
 // gathered reports whether a response to a heartbeat is given with the answer to the frame.
