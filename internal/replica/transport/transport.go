@@ -259,7 +259,7 @@ func (t *Transport) unique(peer *Hello) error {
 	other := link != nil && link.run != peer.Run
 	t.mu.Unlock()
 	if other && t.cfg.Alive != nil && t.cfg.Alive(peer.NodeID) {
-		return &RefusedError{Reason: ReasonIdentity, Text: fmt.Sprintf("another process is connected as node %d and alive: give each node its own --replica-id", peer.NodeID)}
+		return &RefusedError{Reason: ReasonIdentity, Text: fmt.Sprintf("a second process presents itself as node %d, which is connected and alive: give each node its own --replica-id", peer.NodeID)}
 	}
 	return nil
 }
