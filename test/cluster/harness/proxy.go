@@ -258,7 +258,7 @@ func (p *Proxy) pump(c *proxied, dir Direction, from, to *net.TCPConn, codes *pe
 	queue := make(chan chunk, queuedChunks)
 	var wg sync.WaitGroup
 	wg.Go(func() { p.deliver(c, dir, to, queue) })
-	err := p.collect(c, dir, from, queue, codes)
+	err := p.collect(c, dir, &quick{TCPConn: from}, queue, codes)
 	close(queue)
 	wg.Wait()
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
