@@ -179,7 +179,7 @@ func (c *clientFrames) next(r io.Reader, buf []byte) (f Frame, prefix []byte, re
 // The fixed parts in front of the frames of a peer link: hello and proof of the dialling side; verdict, hello, proof and
 // verdict of the accepting side.
 const (
-	peerHello     = 96
+	peerHello     = 104
 	peerProof     = 32
 	peerVerdict   = 2
 	peerPurpose   = 6 // offset of the purpose in a hello
