@@ -101,3 +101,5 @@ func (b *inbox) len() int {
 	defer b.mu.Unlock()
 	return len(b.items)
 }
+
+func (c *command) Value() uint64 { return c.value }

@@ -119,7 +119,7 @@ type Group struct {
 	tries      int      // requests for votes left, see tickEager
 	tryAt      time.Duration
 	tryEvery   time.Duration
-	handedAt   time.Duration // a transfer from here succeeded then, and the new leader is not known yet
+	holdUntil  time.Duration // requests are held until there is a leader, but no longer; 0 = they are not
 	distrust   uint64        // node of the last transfer, which failed; no lease before it promised again
 	distrustAt time.Duration
 

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ type transfer struct {
 	to      uint64
 	done    chan error // nil = none
 	since   time.Duration
+	begun   bool // requests are held; before that the other replica is waited for
 	stepped bool // raft was told
 }
 
@@ -30,9 +32,16 @@ type transferControl struct {
 	done chan error // capacity 1
 }
 
-// transferWindow is how many entries the other replica may lack for a transfer to be started: it must get them within an
-// election timeout, while requests are held.
-const transferWindow = 1024
+const (
+	// transferWindow is how many entries the other replica may lack for a transfer to begin: it must get them within an
+	// election timeout, while requests are held.
+	transferWindow = 1024
+	// behindTicks is how long it is waited for otherwise: a new leader does not know yet what the others have.
+	behindTicks = 3
+	// leaderlessTicks is how long requests are held by a replica whose leader is gone: most often by a transfer between two
+	// others, which is over in no time.
+	leaderlessTicks = 2
+)
 
 func (c *transferControl) run(s *shard) {
 	g := c.g
@@ -51,31 +60,36 @@ func (c *transferControl) run(s *shard) {
 		c.done <- fmt.Errorf("replica: group %s: node %d is no voter", g.cfg.ID, c.to)
 		return
 	}
-	found, behind := false, false
-	g.rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
-		if id == c.to && typ == raft.ProgressTypePeer {
-			found = true
-			behind = pr.Match+transferWindow < g.last.Load() || pr.State != tracker.StateReplicate
-		}
-	})
-	if !found {
+	if !slices.Contains(g.conf.Voters, c.to) {
 		c.done <- fmt.Errorf("replica: group %s: node %d is no voter", g.cfg.ID, c.to)
 		return
 	}
-	if behind {
-		c.done <- ErrBehind
-		return
-	}
 	g.wake()
-	g.leaseUntil.Store(0) // the other one is about to be free of its promise
 	g.transfer = transfer{to: c.to, done: c.done, since: s.host.cfg.Clock.Mono()}
 	s.touch(g)
+}
+
+// beginTransfer begins when the other replica has nearly everything.
+func (g *Group) beginTransfer() {
+	t := &g.transfer
+	if t.done == nil || t.begun || g.state != raft.StateLeader {
+		return
+	}
+	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if id == t.to && pr.Match+transferWindow >= g.last.Load() && pr.State == tracker.StateReplicate {
+			t.begun = true
+		}
+	})
+	if t.begun {
+		t.since = g.host.cfg.Clock.Mono()
+		g.leaseUntil.Store(0) // the other one is about to be free of its promise
+	}
 }
 
 // stepTransfer lets raft begin when nothing is in flight any more.
 func (g *Group) stepTransfer() {
 	t := &g.transfer
-	if t.done == nil || t.stepped || g.state != raft.StateLeader || g.waiters.len() > 0 || g.applied.Load() != g.last.Load() || g.jobs.len() > 0 {
+	if t.done == nil || !t.begun || t.stepped || g.state != raft.StateLeader || g.waiters.len() > 0 || g.applied.Load() != g.last.Load() || g.jobs.len() > 0 {
 		return
 	}
 	t.stepped = true
@@ -92,16 +106,24 @@ func (g *Group) checkTransfer() {
 		switch {
 		case t.stepped && g.rn.BasicStatus().LeadTransferee != t.to:
 			g.distrust, g.distrustAt = t.to, now
-		case !t.stepped && now-t.since > timeout:
+		case t.begun && !t.stepped && now-t.since > timeout:
+		case !t.begun && now-t.since > behindTicks*g.host.cfg.Tick:
+			g.transferEnded(ErrBehind)
+			return
 		default:
 			return
 		}
 		g.transferEnded(fmt.Errorf("%w: node %d did not take over", ErrBusy, t.to))
 	}
-	if g.handedAt != 0 && now-g.handedAt > timeout {
-		g.handedAt = 0
+	if g.holdUntil != 0 && now > g.holdUntil {
+		g.holdUntil = 0
 		g.shard.touch(g)
 	}
+}
+
+// leaderless notes that the group has no leader for now.
+func (g *Group) leaderless(ticks int) {
+	g.holdUntil = max(g.holdUntil, g.host.cfg.Clock.Mono()+time.Duration(ticks)*g.host.cfg.Tick)
 }
 
 // cancelTransfer gives up a transfer to a node that leaves.
@@ -124,7 +146,7 @@ func (g *Group) transferEnded(err error) {
 	}
 	g.transfer.done <- err
 	if err == nil {
-		g.handedAt = max(1, g.host.cfg.Clock.Mono())
+		g.leaderless(g.host.cfg.ElectionTicks)
 	}
 	g.transfer = transfer{}
 	g.shard.touch(g) // held requests
@@ -136,11 +158,11 @@ func (g *Group) holds() bool {
 	case g.stopping != nil || g.shard.closing != nil:
 		return false
 	case g.admits:
-		return g.transfer.done != nil || g.change != nil && !g.change.stepped
+		return g.transfer.begun || g.change != nil && !g.change.stepped
 	case g.state == raft.StateLeader:
 		return true // until its first entry is applied, or it steps down
 	}
-	return g.handedAt != 0 && g.leader.Load() == 0 || g.change != nil && !g.change.stepped
+	return g.holdUntil != 0 && g.leader.Load() == 0 || g.change != nil && !g.change.stepped
 }
 
 // HandOver gives all leaderships of this node to other nodes that can take them at once, as far as there are such, then tells

@@ -64,7 +64,7 @@ func (g *Group) dropLease() {
 // renewLease computes the lease from the promises.
 func (g *Group) renewLease() {
 	h := g.host
-	if !g.admits || g.transfer.done != nil || h.leaving.Load() {
+	if !g.admits || g.transfer.begun || h.leaving.Load() {
 		return
 	}
 	if g.distrust != 0 {

@@ -52,6 +52,7 @@ func (g *Group) advance() {
 	g.msgs = g.msgs[:0]
 	// What was stepped may have cost this node the leadership; requests must not be numbered then.
 	g.collect()
+	g.beginTransfer()
 	if len(g.in) > 0 && !g.holds() {
 		g.propose(nil)
 	}
@@ -252,9 +253,11 @@ func (g *Group) collect() {
 		}
 		if rd.SoftState != nil {
 			g.state = rd.SoftState.RaftState
-			g.leader.Store(rd.SoftState.Lead)
+			had := g.leader.Swap(rd.SoftState.Lead)
 			if rd.SoftState.Lead != 0 {
-				g.tries, g.handedAt = 0, 0
+				g.tries, g.holdUntil = 0, 0
+			} else if had != 0 {
+				g.leaderless(leaderlessTicks)
 			}
 		}
 		g.checkRole()
