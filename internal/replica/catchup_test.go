@@ -116,8 +116,8 @@ func (c *cluster) introduce(node uint64) {
 	defer c.net.mu.Unlock()
 	for id, h := range c.net.hosts {
 		if id != node {
-			h.Connected(Peer{Node: node})
-			c.net.hosts[node].Connected(Peer{Node: id})
+			h.Connected(c.net.hosts[node].Self())
+			c.net.hosts[node].Connected(h.Self())
 		}
 	}
 }

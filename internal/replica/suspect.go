@@ -365,7 +365,7 @@ func (g *Group) counted() {
 		return // they need no help
 	}
 	c.winner, c.window = winner, 3*g.host.cfg.ElectionTicks
-	if winner == g.host.cfg.NodeID && g.state != raft.StateCandidate && g.jobs.len() == 0 {
+	if winner == g.host.cfg.NodeID && g.state != raft.StateCandidate && g.jobs.len() == 0 && g.mayCampaign() {
 		_ = g.rn.Campaign()
 	}
 }
