@@ -167,6 +167,7 @@ type clusterConn struct {
 	declared bool
 	attached *wire.Attachment
 	fenced   map[uint32]bool
+	mute     bool
 }
 
 // read takes frames off the wire as a kernel does, also while the node hangs.
@@ -229,10 +230,16 @@ func (c *clusterConn) handle(req *clusterRequest) bool {
 		v = script(req)
 	}
 	h := req.Reply()
+	if c.mute {
+		return true
+	}
 	switch v.kind {
 	case hangUp:
 		return false
 	case ignore:
+		// As a node that stops right then: what follows on the connection is not
+		// executed either.
+		c.mute = true
 		return true
 	case refuse:
 		c.fence(req)
@@ -259,6 +266,10 @@ func (c *clusterConn) handle(req *clusterRequest) bool {
 	case bare:
 		return c.send(wire.AppendReply(nil, h, nil))
 	case execAs:
+		var h wire.ReplyHeader
+		if h.Decode(frame) != nil || h.Status != 0 {
+			return c.send(frame) // it was not executed
+		}
 		c.fence(req)
 		return c.send(wire.AppendStatus(nil, h, v.code))
 	}
@@ -411,7 +422,7 @@ func (c *clusterConn) register(req *clusterRequest, h wire.ReplyHeader) []byte {
 		return wire.AppendEviction(nil, wire.EvictionHeader{Client: req.Client, Reason: wire.EvictInvalidCredentials})
 	}
 	for o := range s.links {
-		if o != c && o.client == req.Client && o.session != 0 && !o.near.closed.Load() {
+		if o != c && o.client == req.Client && o.session != 0 && !o.near.closed.Load() && !c.near.closed.Load() {
 			s.twice = append(s.twice, fmt.Sprintf("%s on %s and %s", req.Client.Hex(), o.n.name, c.n.name))
 		}
 	}

@@ -420,6 +420,10 @@ func (ln *lane) lift(w *write, l *link) {
 			var payload []byte
 			payload, err = got.reply.Payload(got.body)
 			ok = liftDone(err)
+			if code := codeOf(err); code == wire.ErrUnauthorized || code == wire.ErrInvalidCommand || code == wire.ErrFeatureUnavailable {
+				// It does not let us ask, so the fence stays: it goes with the connection.
+				ln.links.renew(l, errFenced)
+			}
 			var route wire.Route
 			if err == nil && route.Decode(payload) == nil {
 				ln.links.hint(l, &route)
