@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"reflect"
 	"testing"
 
 	"github.com/whippetmq/whippet/client"
@@ -17,10 +16,7 @@ func TestBounds(t *testing.T) {
 	for p := range partitions {
 		must(t, c.Transfer(patient(t), harness.Partition{Stream: stream, Topic: tp, ID: uint32(p)}, p%3))
 	}
-	cl, w := c.Client(t, 0, func(o *client.Options) {
-		limit(t, o, "MaxLinks", 2)
-		limit(t, o, "MaxRoutes", 4)
-	})
+	cl, w := c.Client(t, 0, client.With(func(o *client.Options) { o.MaxLinks, o.MaxRoutes = 2, 4 }))
 	before := session(t, cl)
 	checker := harness.NewChecker()
 	load := harness.Load{Stream: stream, Topic: tp, Partitions: all(partitions)}.Start(checker, cl, cl, cl, cl)
@@ -31,16 +27,6 @@ func TestBounds(t *testing.T) {
 	}
 	stays(t, cl, w, before)
 	checker.MustVerify(t, c, stream, tp)
-}
-
-// limit sets a bound of the client by its name.
-func limit(t *testing.T, o *client.Options, field string, value int64) {
-	t.Helper()
-	f := reflect.ValueOf(o).Elem().FieldByName(field)
-	if !f.IsValid() {
-		t.Skipf("the client has no option %s yet", field)
-	}
-	f.SetInt(value)
 }
 
 // TestSmallSessionTable is the rest of E.2/18: the servers remember four sessions. Two clients have more than that, so

@@ -26,16 +26,20 @@ func TestSpreadIsNoSlower(t *testing.T) {
 		clients, watches, before = append(clients, cl), append(watches, w), append(before, session(t, cl))
 	}
 	checker := harness.NewChecker()
+	ids := make([]uint32, producers)
+	for i := range ids {
+		ids[i] = checker.Producer()
+	}
 	run := func(name string, parts []uint32, at ...int) harness.Summary {
 		t.Helper()
 		c.MustPlace(t, stream, tp, at...)
-		for _, cl := range clients {
+		for i, cl := range clients {
 			harness.Warm(t, cl, stream, tp)
+			for _, p := range parts { // what Warm holds for right may have moved
+				sendOne(t, checker, ids[i], cl, stream, tp, p)
+			}
 		}
 		load := harness.Load{Stream: stream, Topic: tp, Partitions: parts, Batch: batch, Size: 100, Rate: offered / batch}
-		warm := load.Start(checker, clients...)
-		warm.MustFlow(t, harness.Patience, 3*producers*batch)
-		warm.MustStop(t)
 		counted, from := c.Counts(), checker.Now()
 		running := load.Start(checker, clients...)
 		elapse(t, lasting)
@@ -84,7 +88,7 @@ func TestInFlightOnOnePartition(t *testing.T) {
 	checker := harness.NewChecker()
 	rate := func(inFlight int) float64 {
 		t.Helper()
-		cl, _ := c.Client(t, 1)
+		cl, _ := c.Client(t, 1, client.With(func(o *client.Options) { o.InFlight = inFlight }))
 		p := cl.Producer(stream, tp, client.ProducerConfig{Partitioner: client.FixedPartition(0), BatchMessages: 10, MaxInFlight: inFlight})
 		id := checker.Producer()
 		n := harness.Scale(1500, 10_000)

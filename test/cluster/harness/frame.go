@@ -176,28 +176,39 @@ func (c *clientFrames) next(r io.Reader, buf []byte) (f Frame, prefix []byte, re
 	return f, prefix, body - seen, true, nil
 }
 
-// The fixed parts in front of the frames of a peer link: hello and proof of the dialling side; verdict, hello, proof and
-// verdict of the accepting side.
+// What a proxy must know of the handshake of a peer link. The size of the hellos is not among it: the dialling side says
+// its hello and waits; the accepting side answers with verdict, hello and proof; the dialling side sends its proof and
+// waits; the accepting side answers with a verdict. So what came before the first answer was the hello.
 const (
-	peerHello     = 104
-	peerProof     = 32
-	peerVerdict   = 2
-	peerPurpose   = 6 // offset of the purpose in a hello
-	peerLink      = 1 // the purpose of a link with frames
-	peerHeader    = 16
-	peerDialHello = peerHello + peerProof
-	peerAnswer    = peerVerdict + peerHello + peerProof + peerVerdict
+	peerProof   = 32
+	peerVerdict = 2
+	peerPurpose = 6 // offset of the purpose in a hello
+	peerLink    = 1 // the purpose of a link with frames
+	peerHeader  = 16
 )
+
+// greeting is what the two directions of a peer link know of its handshake.
+type greeting struct {
+	mu       sync.Mutex
+	hello    int // bytes of the dialling side's hello so far
+	answered bool
+	link     bool
+}
 
 // peerFrames reads frames between nodes.
 type peerFrames struct {
 	dir     Direction
+	shared  *greeting
+	proof   int // bytes of it so far
 	greeted bool
 }
 
 func (p *peerFrames) next(r io.Reader, buf []byte) (f Frame, prefix []byte, rest int, ok bool, err error) {
 	if !p.greeted {
-		return p.hello(r, buf)
+		if p.dir == ToServer {
+			return p.dialled(r, buf)
+		}
+		return p.accepted(r, buf)
 	}
 	head := buf[:peerHeader]
 	n, err := io.ReadFull(r, head)
@@ -217,26 +228,61 @@ func (p *peerFrames) next(r io.Reader, buf []byte) (f Frame, prefix []byte, rest
 	return f, prefix, body - seen, true, nil
 }
 
-// hello passes the handshake as one frame of no kind. A refusal, or another purpose than a link, ends the framing.
-func (p *peerFrames) hello(r io.Reader, buf []byte) (f Frame, prefix []byte, rest int, ok bool, err error) {
-	p.greeted = true
-	size, at := peerDialHello, peerPurpose
-	if p.dir == ToClient {
-		size, at = peerAnswer, peerVerdict+peerPurpose
+// dialled passes hello and proof of the dialling side, in the pieces in which they come.
+func (p *peerFrames) dialled(r io.Reader, buf []byte) (f Frame, prefix []byte, rest int, ok bool, err error) {
+	g := p.shared
+	g.mu.Lock()
+	first := g.hello == 0
+	g.mu.Unlock()
+	least := 1
+	if first {
+		least = peerPurpose + 1
 	}
-	// In pieces: the other side speaks only when it has read the one before.
-	prefix = buf[:0]
-	f = Frame{Dir: p.dir, partition: none}
-	n, err := io.ReadAtLeast(r, buf[:size], at+1)
+	n, err := io.ReadAtLeast(r, buf, least)
 	prefix = buf[:n]
+	f = Frame{Dir: p.dir, partition: none, Size: n, Prefix: prefix}
 	if err != nil {
 		return f, prefix, 0, false, err
 	}
-	if p.dir == ToClient && prefix[0] != 0 || prefix[at] != peerLink {
-		return f, prefix, 0, false, nil
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.answered {
+		if first {
+			g.link = prefix[peerPurpose] == peerLink
+		}
+		g.hello += n
+		return f, prefix, 0, true, nil
 	}
-	f.Size, f.Prefix = size, prefix
-	return f, prefix, size - n, true, nil
+	p.proof += n
+	p.greeted = p.proof >= peerProof
+	return f, prefix, 0, g.link, nil
+}
+
+// accepted passes the first verdict, which may be a refusal, then the rest of the handshake.
+func (p *peerFrames) accepted(r io.Reader, buf []byte) (f Frame, prefix []byte, rest int, ok bool, err error) {
+	g := p.shared
+	g.mu.Lock()
+	answered := g.answered
+	g.mu.Unlock()
+	f = Frame{Dir: p.dir, partition: none, Size: peerVerdict}
+	if !answered {
+		n, err := io.ReadFull(r, buf[:peerVerdict])
+		f.Prefix = buf[:n]
+		if err != nil {
+			return f, f.Prefix, 0, false, err
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.answered = true
+		return f, f.Prefix, 0, buf[0] == 0 && g.link, nil
+	}
+	g.mu.Lock()
+	f.Size = g.hello + peerProof + peerVerdict
+	g.mu.Unlock()
+	p.greeted = true
+	n, err := io.ReadAtLeast(r, buf[:f.Size], 1)
+	f.Prefix = buf[:n]
+	return f, f.Prefix, f.Size - n, err == nil, err
 }
 
 // pendingCodes remembers which command a request that is not replicated was, for its reply.

@@ -216,10 +216,21 @@ func (p *Proxy) serve(client *net.TCPConn) {
 		return
 	}
 	defer p.untrack(c)
-	codes := newPendingCodes()
+	// What the two directions must know of each other.
+	codes, greets := newPendingCodes(), &greeting{}
+	frames := func(dir Direction) framer {
+		switch p.protocol {
+		case ClientProtocol:
+			return &clientFrames{dir: dir, codes: codes}
+		case PeerProtocol:
+			return &peerFrames{dir: dir, shared: greets}
+		case Bytes:
+		}
+		return nil
+	}
 	var wg sync.WaitGroup
-	wg.Go(func() { p.pump(c, ToServer, c.client, c.upstream, codes) })
-	wg.Go(func() { p.pump(c, ToClient, c.upstream, c.client, codes) })
+	wg.Go(func() { p.pump(c, ToServer, c.client, c.upstream, frames(ToServer)) })
+	wg.Go(func() { p.pump(c, ToClient, c.upstream, c.client, frames(ToClient)) })
 	wg.Wait()
 }
 
@@ -254,11 +265,11 @@ type chunk struct {
 }
 
 // pump carries one direction of a connection until it ends.
-func (p *Proxy) pump(c *proxied, dir Direction, from, to *net.TCPConn, codes *pendingCodes) {
+func (p *Proxy) pump(c *proxied, dir Direction, from, to *net.TCPConn, frames framer) {
 	queue := make(chan chunk, queuedChunks)
 	var wg sync.WaitGroup
 	wg.Go(func() { p.deliver(c, dir, to, queue) })
-	err := p.collect(c, dir, &quick{TCPConn: from}, queue, codes)
+	err := p.collect(c, dir, &quick{TCPConn: from}, queue, frames)
 	close(queue)
 	wg.Wait()
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -269,15 +280,7 @@ func (p *Proxy) pump(c *proxied, dir Direction, from, to *net.TCPConn, codes *pe
 }
 
 // collect reads frames, asks the rules, and queues what passes.
-func (p *Proxy) collect(c *proxied, dir Direction, from io.Reader, queue chan<- chunk, codes *pendingCodes) error {
-	var frames framer
-	switch p.protocol {
-	case ClientProtocol:
-		frames = &clientFrames{dir: dir, codes: codes}
-	case PeerProtocol:
-		frames = &peerFrames{dir: dir}
-	case Bytes:
-	}
+func (p *Proxy) collect(c *proxied, dir Direction, from io.Reader, queue chan<- chunk, frames framer) error {
 	for frames != nil {
 		f, prefix, rest, ok, err := frames.next(from, make([]byte, prefixSize))
 		f.Conn = c.number

@@ -137,21 +137,12 @@ func (c *Cluster) Client(t testing.TB, node int, opts ...client.Option) (*client
 	return cl, w
 }
 
-// warmer is a client that resolves routes ahead.
-type warmer interface {
-	Warm(ctx context.Context, stream, topic wire.Identifier) error
-}
-
 // Warm has a client resolve and dial everything that sends to a topic need.
 func Warm(t testing.TB, c *client.Client, stream, topic wire.Identifier) {
 	t.Helper()
-	w, ok := any(c).(warmer)
-	if !ok {
-		t.Skip("the client has no Warm(ctx, stream, topic) yet")
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
-	if err := w.Warm(ctx, stream, topic); err != nil {
+	if err := c.Warm(ctx, stream, topic); err != nil {
 		t.Fatalf("warm up %s/%s: %v", stream, topic, err)
 	}
 }
