@@ -113,6 +113,7 @@ type Group struct {
 	contact   contact
 	contacts  uint64 // counts them
 	embargo   int    // ticks until a replica that has matched may vote
+	granted   vote   // the last vote that it gave as a suspect
 	doubts    doubts
 
 	members    []uint64 // other nodes with a replica, ascending

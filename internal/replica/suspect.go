@@ -180,15 +180,23 @@ func (g *Group) suspectStep(m *raftpb.Message) bool {
 			g.askGoal()
 		}
 		c.silent, c.winner, c.heard = 0, 0, nil
-		return c.known || g.suspicion&votesLost == 0
+		return c.known || g.suspicion&votesLost == 0 || g.chose(c.leader, c.term)
 	}
 	return true
 }
 
+// chose reports whether this replica, as a suspect, has helped to elect the leader of a term. All voters were asked then, so
+// that nobody else can lead.
+func (g *Group) chose(leader, term uint64) bool { return g.granted == vote{term, leader} }
+
 func (g *Group) askGoal() {
 	c := &g.contact
 	c.asked = 0
-	g.sideSend(c.leader, side{sideSuspect, uint8(g.suspicion), c.nonce}, c.term, g.log.LastIndex(), 0)
+	flags := g.suspicion
+	if g.chose(c.leader, c.term) {
+		flags &^= votesLost
+	}
+	g.sideSend(c.leader, side{sideSuspect, uint8(flags), c.nonce}, c.term, g.log.LastIndex(), 0)
 }
 
 // suspectSends reports whether a message of a suspect replica may leave it. An acknowledgement up to the goal ends the
@@ -199,7 +207,15 @@ func (g *Group) suspectSends(m *raftpb.Message) bool {
 	case raftpb.MsgVote, raftpb.MsgPreVote:
 		return c.winner == g.host.cfg.NodeID
 	case raftpb.MsgVoteResp, raftpb.MsgPreVoteResp:
-		return m.GetReject() || c.winner != 0 && c.winner == m.GetTo()
+		if m.GetReject() {
+			return true
+		}
+		if c.winner == 0 || c.winner != m.GetTo() {
+			return false
+		}
+		if m.GetType() == raftpb.MsgVoteResp {
+			g.granted = vote{m.GetTerm(), c.winner}
+		}
 	case raftpb.MsgAppResp:
 		if _, ok := sideOf(m); !ok && !m.GetReject() && c.known && m.GetTo() == c.leader && m.GetTerm() == c.term && m.GetIndex() >= c.goal {
 			g.matchedGoal()
