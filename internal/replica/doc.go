@@ -24,6 +24,14 @@
 // Turns read no clock but Config.Clock, write only through Config.FS and send only through Config.Transport, and with
 // Config.Manual there is no goroutine: a simulation calls Host.Turn.
 //
+// # Other nodes
+//
+// Messages of groups go through Config.Transport, and what arrives is given to Host.Step. A Transport that is also a
+// Controls carries frames between shards: all heartbeats of a tick in one, which is a ping too (beats.go). Their answers
+// are promises of which leases are made, so that a read at the leader costs nothing (lease.go). Groups without work sleep,
+// and live on the pings of their nodes (sleep.go). What happens when a node is silent, comes back or says goodbye is in
+// links.go, who becomes leader then in failover.go, and how leadership is handed on in handover.go.
+//
 // # Invariants
 //
 //   - A request's outcome is told exactly once: by the Machine (Admit that answers, Apply) or by Request.Fail.
@@ -35,5 +43,8 @@
 //     that failed for want of space is repeated, never skipped, so the log on disk is always a prefix of raft's.
 //   - After a failed flush nothing is known of the file: the group is fenced, other groups go on.
 //   - Terms and votes are flushed before anything that depends on them leaves the node.
+//   - While a replica is bound by a promise to its leader it grants no vote to anybody else, and asks for none, unless the
+//     leader tells it to. A leader that may have told it to has no lease.
+//   - A leader sleeps only when every replica sleeps or says otherwise in its next answer.
 //   - A group without work is touched by nobody: no tick, no timer, no goroutine of its own.
 package replica

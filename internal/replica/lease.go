@@ -176,5 +176,20 @@ func (g *Group) mayCampaign() bool {
 	return !g.host.leaving.Load() && !g.bound()
 }
 
-// mayTick reports whether raft's election clock may run: it would ask for votes by itself.
-func (g *Group) mayTick() bool { return !g.host.leaving.Load() || g.solo.Load() }
+// mayTick reports whether raft's election clock may run: it would ask for votes by itself. While the leader's node is silent
+// altogether it stands: if that goes on, all its groups are dealt with at once, one survivor each (failover.go).
+func (g *Group) mayTick() bool {
+	if g.host.leaving.Load() && !g.solo.Load() {
+		return false
+	}
+	node := g.leader.Load()
+	if node == 0 || g.host.controls == nil {
+		return true
+	}
+	l := g.shard.link(node)
+	if l.shards == 0 {
+		return true
+	}
+	in := &l.incoming[l.of(g.cfg.ID)]
+	return !in.ever || in.down || in.silent < 2
+}

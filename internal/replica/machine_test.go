@@ -71,11 +71,9 @@ type listMachine struct {
 	pending  int    // admitted and not yet applied
 	kept     []*command
 	folded   []Request
-	buf      []byte
 	leads    bool
 	leadings int
 	ticks    int
-	next     uint64 // of the newest admission, to check Rejected
 	rejected int
 	failAt   uint64 // value at which Apply fails
 	panicAt  uint64

@@ -25,7 +25,6 @@ type stage struct {
 	nodes []*actor
 	pipes map[[2]uint64]*pipe
 	ids   []GroupID
-	stops bool // a node that is started is not told of the others
 }
 
 // actor is one of them.

@@ -101,9 +101,6 @@ func (h *Host) Lost(node uint64) {
 	}
 }
 
-// Unreachable is Lost.
-func (h *Host) Unreachable(node uint64) { h.Lost(node) }
-
 // Alive reports whether a node has answered within the last election timeout; always true for this one.
 func (h *Host) Alive(node uint64) bool {
 	if node == h.cfg.NodeID {
