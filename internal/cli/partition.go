@@ -8,6 +8,8 @@ const maxCount = 100_000
 type partitionCmd struct {
 	Create partitionCreateCmd `cmd:"" name:"create" aliases:"c" help:"Add partitions to a topic."`
 	Delete partitionDeleteCmd `cmd:"" name:"delete" aliases:"d" help:"Delete the partitions with the highest ids."`
+
+	MovePrimary movePrimaryCmd `cmd:"" name:"move-primary" help:"Move a partition's primary to another node, for good."`
 }
 
 type partitionCreateCmd struct {

@@ -72,7 +72,9 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"wait-for": waitFor,
+			"wait-for":   waitFor,
+			"nodes":      nodesOf,
+			"eventually": eventually,
 		},
 	})
 }
