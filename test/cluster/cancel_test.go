@@ -70,7 +70,7 @@ func TestCancellation(t *testing.T) {
 	}
 	stays(t, cl, w, before)
 	if d := c.Counts().Since(warm); d.Registered() > 3 { // at most the read links of three nodes
-		t.Errorf("cancellations cost %d registrations: links were lost", d.Registered())
+		t.Errorf("cancellations cost %d registrations: links were lost; the client says: %+v", d.Registered(), w.Seen())
 	}
 	checker.MustVerify(t, c, stream, tp)
 }

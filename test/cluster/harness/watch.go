@@ -25,6 +25,7 @@ type Seen struct {
 	Dials    map[string]int // that succeeded, by role
 	Failures map[string]int // dials that failed, by role
 	Closes   map[string]int // of links, by role
+	Reasons  map[string]int // of these, as text
 	Refusals map[uint32]int // of partition writes, by code
 	Sends    map[string]int // by outcome
 	Paths    map[string]int // of sends
@@ -33,7 +34,7 @@ type Seen struct {
 // NewWatch starts at zero.
 func NewWatch() *Watch {
 	return &Watch{s: Seen{
-		Moves: map[string]int{}, Dials: map[string]int{}, Failures: map[string]int{}, Closes: map[string]int{},
+		Moves: map[string]int{}, Dials: map[string]int{}, Failures: map[string]int{}, Closes: map[string]int{}, Reasons: map[string]int{},
 		Refusals: map[uint32]int{}, Sends: map[string]int{}, Paths: map[string]int{},
 	}}
 }
@@ -61,7 +62,17 @@ func (w *Watch) OnLinkDial(_, role string, _ time.Duration, err error) {
 }
 
 // OnLinkClose implements client.HookLinkClose.
-func (w *Watch) OnLinkClose(_, role string, _ error) { w.add(func(s *Seen) { s.Closes[role]++ }) }
+func (w *Watch) OnLinkClose(_, role string, err error) {
+	w.add(func(s *Seen) {
+		s.Closes[role]++
+		if len(s.Reasons) < maxReasons {
+			s.Reasons[fmt.Sprintf("%s: %v", role, err)]++
+		}
+	})
+}
+
+// maxReasons bounds the texts that a watch keeps.
+const maxReasons = 30
 
 // OnRefusal implements client.HookRefusal.
 func (w *Watch) OnRefusal(_ string, code uint32) { w.add(func(s *Seen) { s.Refusals[code]++ }) }
@@ -85,7 +96,7 @@ func (w *Watch) Seen() Seen {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return Seen{
-		Moves: maps.Clone(w.s.Moves), Dials: maps.Clone(w.s.Dials), Failures: maps.Clone(w.s.Failures), Closes: maps.Clone(w.s.Closes),
+		Moves: maps.Clone(w.s.Moves), Dials: maps.Clone(w.s.Dials), Failures: maps.Clone(w.s.Failures), Closes: maps.Clone(w.s.Closes), Reasons: maps.Clone(w.s.Reasons),
 		Refusals: maps.Clone(w.s.Refusals), Sends: maps.Clone(w.s.Sends), Paths: maps.Clone(w.s.Paths),
 	}
 }
