@@ -19,8 +19,13 @@ type Result struct {
 	// Server is what the server's process used during the measured part; nil when it is not on this machine.
 	Server *Usage `json:"server,omitempty"`
 	// Client is what this process used.
-	Client *Usage  `json:"client,omitempty"`
-	Series []Point `json:"series"`
+	Client *Usage `json:"client,omitempty"`
+	// Nodes are the processes of a cluster.
+	Nodes []NodeUsage `json:"nodes,omitempty"`
+	// Routing is what the clients did during the measured part, WarmUpRouting before.
+	Routing       Routing `json:"routing"`
+	WarmUpRouting Routing `json:"warm_up_routing"`
+	Series        []Point `json:"series"`
 }
 
 // Side is one direction of a run.

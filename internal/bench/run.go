@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,8 @@ type Target struct {
 	Options client.Options // how to connect
 	PID     int            // of the server's process on this machine, 0 = elsewhere
 	Data    string         // its data directory, "" = elsewhere
+	// Nodes are the processes of a cluster on this machine; PID is 0 then.
+	Nodes []Process
 	// Restart restarts the process on the same data, for runs that must find nothing in its memory; nil = cannot.
 	Restart func(context.Context) (Target, error)
 }
@@ -60,6 +63,7 @@ type runner struct {
 	consumers recorders
 	endToEnd  recorders
 	schedules []*Schedule
+	routing   routingCounter
 
 	sending   atomic.Int32 // producing workers that have not ended
 	remaining atomic.Int64 // messages of a counted run that nobody has claimed
@@ -72,6 +76,7 @@ type runner struct {
 func (r *runner) dial(ctx context.Context) (*client.Client, error) {
 	o := r.target.Options
 	o.InFlight = max(o.InFlight, r.plan.InFlight)
+	o.Hooks = append(slices.Clip(o.Hooks), &r.routing)
 	c, err := client.New(o)
 	if err != nil {
 		return nil, err
@@ -199,6 +204,9 @@ func (r *runner) measure(ctx context.Context) (*Result, error) {
 		if producing, err = connect(p.Producers); err != nil {
 			return nil, err
 		}
+		if err := r.warm(ctx, producing); err != nil {
+			return nil, err
+		}
 	}
 	if p.Kind != Produce {
 		if consuming, err = connect(p.Consumers); err != nil {
@@ -244,6 +252,7 @@ func (r *runner) watch(begin time.Time, done <-chan struct{}) (*Result, error) {
 		}
 	}
 	serverBefore, serverErr := r.serverUsage()
+	nodesBefore, warmed := usages(r.target.Nodes), r.routing.read()
 	clientBefore, _ := ReadUsage(os.Getpid())
 	res := &Result{Kind: p.Kind, Target: r.target.Name, Started: begin, Plan: p, Series: []Point{}}
 	step := sampleStep(time.Duration(p.Duration))
@@ -273,6 +282,10 @@ func (r *runner) watch(begin time.Time, done <-chan struct{}) (*Result, error) {
 		r.progress.show(point)
 	}
 	r.progress.end()
+	if len(r.target.Nodes) > 0 {
+		res.Nodes = nodesSince(r.target.Nodes, nodesBefore, time.Since(from))
+	}
+	res.WarmUpRouting, res.Routing = warmed, r.routing.read().minus(warmed)
 	return r.finish(res, from, serverBefore, serverErr, clientBefore)
 }
 
