@@ -466,3 +466,34 @@ func TestLoopbackDeathOfANode(t *testing.T) {
 		})
 	}
 }
+
+// TestShardsDiffer: nodes with different numbers of shards find each other's.
+func TestShardsDiffer(t *testing.T) {
+	r := newRig(t, 3, func(c *replica.Config) { c.Shards = int(c.NodeID) })
+	for id := replica.GroupID(1); id <= 12; id++ {
+		r.create(id, 1+uint64(id)%3, nil)
+	}
+	r.create(replica.MetadataGroup, 1, nil)
+	ids := []replica.GroupID{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, replica.MetadataGroup}
+	for _, id := range ids {
+		l := r.leader(id)
+		if err := l.group(id).send(t, 1).Wait(t); err != nil {
+			t.Fatal(err)
+		}
+		replica.WaitFor(t, "a lease", l.group(id).Leased)
+	}
+	for _, n := range r.nodes {
+		replica.WaitFor(t, "all to sleep", func() bool { return n.h.Awake() == 0 })
+	}
+	for _, id := range ids {
+		if l := r.leader(id); !l.group(id).Leased() {
+			t.Errorf("group %v sleeps without a lease", id)
+		}
+	}
+	r.nodes[1].kill()
+	for _, id := range ids {
+		if err := r.leader(id, r.nodes[0], r.nodes[2]).group(id).send(t, 2).Wait(t); err != nil {
+			t.Error(err)
+		}
+	}
+}

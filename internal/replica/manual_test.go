@@ -68,7 +68,7 @@ func (w *actorWire) Received(uint64) uint64 { return 0 }
 
 func (s *stage) put(from, to uint64, f func(h *Host)) bool {
 	p := s.pipes[[2]uint64{from, to}]
-	if p.cut {
+	if p == nil || p.cut {
 		return false
 	}
 	p.queue = append(p.queue, func() {
