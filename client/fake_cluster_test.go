@@ -46,7 +46,8 @@ type fakeCluster struct {
 	readable bool
 	mayPoll  bool
 	conns    atomic.Int64 // ever made
-	addressN int
+	cutAt    int          // close the connection after so many bytes of the next send; -1 = off
+	tcp      bool         // real connections instead of pipes
 }
 
 type clusterNode struct {
@@ -87,6 +88,7 @@ type clusterRequest struct {
 func newCluster(t testing.TB, nodes, partitions int) *fakeCluster {
 	s := &fakeCluster{
 		t: t, whippet: true, tickets: true, created: 5, commit: 10, readable: true, mayPoll: true,
+		cutAt: -1,
 		sessions: map[wire.U128]uint64{}, logins: map[string]int{}, count: map[wire.Code]int{}, links: map[*clusterConn]struct{}{},
 	}
 	for i := range nodes {
@@ -116,6 +118,12 @@ func (s *fakeCluster) Dial(ctx context.Context, address string) (net.Conn, error
 			return nil, errors.New("connection refused")
 		}
 		near, far := net.Pipe()
+		if s.tcp {
+			var err error
+			if near, far, err = tcpPair(); err != nil {
+				return nil, err
+			}
+		}
 		c := &clusterConn{n: n, c: far, fenced: map[uint32]bool{}, queue: make(chan func() bool, 4096)}
 		c.near = &nearEnd{Conn: near, c: c}
 		n.ends[c] = struct{}{}
@@ -137,9 +145,26 @@ func (s *fakeCluster) Dial(ctx context.Context, address string) (net.Conn, error
 			delete(s.links, c)
 			s.mu.Unlock()
 		}()
+		if s.tcp {
+			return near, nil // its type matters
+		}
 		return c.near, nil
 	}
 	return nil, fmt.Errorf("no such host: %s", address)
+}
+
+// tcpPair is a connection over loopback.
+func tcpPair() (near, far net.Conn, err error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = ln.Close() }()
+	if near, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	far, err = ln.Accept()
+	return near, far, err
 }
 
 // nearEnd is the client's end of a connection.
@@ -179,6 +204,10 @@ func (c *clusterConn) read() {
 		if _, err := io.ReadFull(br, head[:]); err != nil {
 			return
 		}
+		if c.cut(br, head[:]) {
+			_ = c.c.Close()
+			return
+		}
 		size, err := wire.FrameSize(head[:])
 		if err != nil {
 			return
@@ -195,6 +224,24 @@ func (c *clusterConn) read() {
 		req.command, _ = req.Command()
 		c.queue <- func() bool { return c.handle(req) }
 	}
+}
+
+// cut reports whether the connection ends inside this frame: the send that the
+// test wanted cut.
+func (c *clusterConn) cut(br *bufio.Reader, head []byte) bool {
+	var h wire.RequestHeader
+	if h.DecodeLoose(head) != nil || h.Operation != wire.OpSendMessages {
+		return false
+	}
+	c.n.s.mu.Lock()
+	n := c.n.s.cutAt
+	c.n.s.cutAt = -1
+	c.n.s.mu.Unlock()
+	if n < 0 || n >= int(h.Size) {
+		return false
+	}
+	_, _ = io.CopyN(io.Discard, br, int64(max(n-len(head), 0)))
+	return true
 }
 
 func (c *clusterConn) run() {
@@ -322,6 +369,10 @@ func (c *clusterConn) execute(req *clusterRequest, h wire.ReplyHeader) []byte {
 		return wire.AppendEviction(nil, wire.EvictionHeader{Client: req.Client, Reason: wire.EvictNoSession})
 	case c.session == 0:
 		return fail(wire.ErrUnauthenticated)
+	case req.Operation == wire.OpLogout:
+		delete(s.sessions, c.client)
+		c.session = 0
+		return ok(nil)
 	case req.Operation == wire.OpSendMessages:
 		return c.append(req, h)
 	case req.Operation == wire.OpStoreConsumerOffset, req.Operation == wire.OpDeleteConsumerOffset:

@@ -314,6 +314,15 @@ func (k *laneCore) raise(l *link) {
 	k.fenced = append(k.fenced, l)
 }
 
+// notTaken is unsent for a link that could not take w. Nobody waits any more for
+// one that was given up meanwhile.
+func (k *laneCore) notTaken(w *write, fx *effects) {
+	k.unsent(w)
+	if w.isTold && !w.ambiguous {
+		k.remove(w, fx)
+	}
+}
+
 // lifted records that the fence on l is gone, or that it could not be lifted yet.
 func (k *laneCore) lifted(l *link, ok bool, now time.Time) {
 	if ok {

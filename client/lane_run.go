@@ -43,9 +43,9 @@ type want struct {
 	deadline time.Time // of the one that waits longest
 }
 
-// changes are channels of which one closes when the answer may be another. Both
+// changes are channels of which one closes when the answer may be another. All
 // may be nil.
-type changes [2]<-chan struct{}
+type changes [3]<-chan struct{}
 
 // links is where a lane gets its link from: the session, or the node of the
 // partition's primary. All but the first and the last are called from links'
@@ -354,6 +354,8 @@ func (ln *lane) run() {
 		case stepWait:
 			if l != nil {
 				changed = changes{l.closed}
+			} else if ln.c.ctx.Err() == nil {
+				changed[2] = ln.c.ctx.Done()
 			}
 			ln.wait(timer, next.until, changed)
 			ln.mu.Lock()
@@ -374,6 +376,7 @@ func (ln *lane) wait(timer *time.Timer, until time.Time, changed changes) {
 	case <-ln.wake:
 	case <-changed[0]:
 	case <-changed[1]:
+	case <-changed[2]:
 	case <-expired:
 	}
 }
@@ -390,9 +393,11 @@ func (ln *lane) send(w *write, l *link) {
 	if err == nil || errors.Is(err, errWithdrawn) {
 		return
 	}
+	var fx effects
 	ln.mu.Lock()
-	ln.core.unsent(w)
+	ln.core.notTaken(w, &fx)
 	ln.mu.Unlock()
+	ln.apply(&fx)
 }
 
 func (ln *lane) submitSlow(w *write, l *link) error {

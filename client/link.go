@@ -127,6 +127,18 @@ type call struct {
 
 func (c *call) size() int { return wire.HeaderSize + len(c.meta) + len(c.bulk) }
 
+// roomWaiter is somebody who waits for room on a link; guarded by link.mu.
+type roomWaiter struct {
+	done  chan struct{}
+	ended bool
+	err   error
+}
+
+func (w *roomWaiter) end(err error) {
+	w.ended, w.err = true, err
+	close(w.done)
+}
+
 // errWithdrawn says that a call was taken back while it waited for room.
 var errWithdrawn = errors.New("withdrawn")
 
@@ -174,7 +186,7 @@ type link struct {
 	queue    []*call
 	pending  map[uint64]*call
 	waiting  []*call
-	waiters  map[*call]chan struct{}
+	waiters  map[*call]*roomWaiter
 	bytes    int
 	err      error
 	used     time.Time     // when the last call was taken
@@ -193,7 +205,7 @@ func newLink(o *Options, h *hooks, conn net.Conn, address string, ident *identit
 		o: o, h: h, conn: conn, address: address, ident: ident, plain: plain, started: time.Now(),
 		watermark: watermark,
 		lockstep:  true, nextRead: firstReadID,
-		pending: make(map[uint64]*call), waiters: make(map[*call]chan struct{}),
+		pending: make(map[uint64]*call), waiters: make(map[*call]*roomWaiter),
 		wake: make(chan struct{}, 1), closed: make(chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -245,9 +257,9 @@ func (l *link) retire(grace time.Duration, why error) {
 
 // turnAway sends those away that wait for room; l.mu is held.
 func (l *link) turnAway() {
-	for c, ch := range l.waiters {
+	for c, w := range l.waiters {
 		c.state = callIdle
-		close(ch)
+		w.end(errLinkClosed)
 	}
 	l.waiting = nil
 	clear(l.waiters)
@@ -325,31 +337,25 @@ func (l *link) submit(ctx context.Context, c *call) error {
 		l.wakeWriter()
 		return nil
 	}
-	ch := make(chan struct{})
+	w := &roomWaiter{done: make(chan struct{})}
 	c.state = callWaiting
 	l.waiting = append(l.waiting, c)
-	l.waiters[c] = ch
+	l.waiters[c] = w
 	l.mu.Unlock()
 
 	start := time.Now()
 	select {
-	case <-ch:
+	case <-w.done:
 	case <-ctx.Done():
 	}
 	l.h.onBackpressure("link", time.Since(start))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case c.state != callWaiting && c.state != callIdle:
-		return nil // taken, perhaps even answered
-	case l.over.Load():
-		return errLinkClosed
-	case c.state == callIdle:
-		return errWithdrawn
-	default:
-		l.drop(c)
-		return context.Cause(ctx)
+	if w.ended {
+		return w.err // taken, perhaps even answered: c is not ours any more
 	}
+	l.drop(c)
+	return context.Cause(ctx)
 }
 
 // room reports whether c fits the bounds now; l.mu is held.
@@ -397,7 +403,7 @@ func (l *link) admitWaiting() {
 			break
 		}
 		l.admit(c)
-		close(l.waiters[c])
+		l.waiters[c].end(nil)
 		delete(l.waiters, c)
 		n++
 	}
@@ -434,9 +440,9 @@ func (l *link) withdraw(c *call) bool {
 		return false
 	}
 	if c.state == callWaiting {
-		ch := l.waiters[c]
+		w := l.waiters[c]
 		l.drop(c)
-		close(ch)
+		w.end(errWithdrawn)
 		return true
 	}
 	if c.state != callQueued {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,6 +88,7 @@ type Producer struct {
 	mu      sync.Mutex
 	started bool
 	epoch   *epoch
+	former  []*producerPartition // of topics that were deleted
 
 	finished chan struct{} // wakes the callback goroutine
 	doneMu   sync.Mutex
@@ -294,8 +296,42 @@ func (p *Producer) refresh(ctx context.Context) (*topicInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("topic %v of stream %v: %w", p.topic, p.stream, err)
 	}
-	p.info.Store(info)
+	if old := p.info.Swap(info); old != nil && old.created != info.created && old.created != 0 && info.created != 0 {
+		p.startOver()
+	}
 	return info, nil
+}
+
+// startOver leaves the partitions of a topic that was made anew: what is in them
+// belongs to the old one.
+func (p *Producer) startOver() {
+	p.mu.Lock()
+	former := slices.Clone(p.former)
+	p.mu.Unlock()
+	// A partition's lock comes before the producer's.
+	done := slices.DeleteFunc(former, func(pp *producerPartition) bool { return !pp.empty() })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.former = slices.DeleteFunc(p.former, func(pp *producerPartition) bool {
+		if slices.Contains(done, pp) {
+			pp.lane.unpin()
+			return true
+		}
+		return false
+	})
+	for _, pp := range *p.parts.Load() {
+		if pp != nil {
+			p.former = append(p.former, pp)
+		}
+	}
+	p.parts.Store(new([]*producerPartition))
+}
+
+// empty reports whether nothing is open or without outcome.
+func (pp *producerPartition) empty() bool {
+	pp.mu.Lock()
+	defer pp.mu.Unlock()
+	return pp.open == nil && len(pp.queued) == 0
 }
 
 // refreshOld reads the topic again in the background once a minute, so that
@@ -632,6 +668,9 @@ func (p *Producer) all() []*producerPartition {
 	if pp := p.any.Load(); pp != nil {
 		list = append(list, pp)
 	}
+	p.mu.Lock()
+	list = append(list, p.former...)
+	p.mu.Unlock()
 	return list
 }
 

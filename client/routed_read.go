@@ -173,6 +173,8 @@ func (c *Client) readLink(ctx context.Context, rt *route, w want, m *readMode) (
 		select {
 		case <-changed:
 		case <-moved:
+		case <-c.ctx.Done():
+			return nil, 0, ErrClosed
 		case <-ctx.Done():
 			return nil, 0, context.Cause(ctx)
 		}

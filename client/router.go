@@ -189,13 +189,13 @@ func (x *routedLinks) current(w want) (*link, changes, error) {
 		l, changed, fault := x.r.c.session.current()
 		return l, changes{changed}, fault
 	}
+	if x.r.c.ctx.Err() != nil {
+		return nil, changes{}, ErrClosed
+	}
 	rt := x.target()
 	n := rt.at.Load()
 	var moved <-chan struct{}
 	if n == nil || n.slots[x.class].down.Load() {
-		if x.r.c.ctx.Err() != nil {
-			return nil, changes{}, ErrClosed
-		}
 		var fault error
 		if n, moved, fault = rt.current(n != nil, w); n == nil {
 			return nil, changes{moved}, fault

@@ -81,6 +81,8 @@ func (r *router) warm(ctx context.Context, rt *route) error {
 		select {
 		case <-changed:
 		case <-moved:
+		case <-r.c.ctx.Done():
+			return ErrClosed
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
