@@ -24,6 +24,7 @@ type benchCmd struct {
 	Floor       benchFloorCmd   `cmd:"" name:"floor" help:"Measure what the same client reaches against a handler that only checks and writes."`
 	Ratio       benchRatioCmd   `cmd:"" name:"ratio" help:"Measure server and floor in turns, and print the ratios."`
 	Node        benchNodeCmd    `cmd:"" name:"node" help:"Measure a node's start, its idle cost, and its restart after kill -9."`
+	Split       benchSplitCmd   `cmd:"" name:"split-primaries" help:"Measure what it costs that a topic's primaries stand on several nodes, on a cluster of its own."`
 	FloorServer floorServerCmd  `cmd:"" name:"floor-server" hidden:"" help:"Be the floor."`
 }
 

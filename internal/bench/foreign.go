@@ -1,0 +1,74 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Foreign is a load generator of another client: a program that is told what to do by its flags and prints what it
+// measured as one line of JSON, its last. Its flags are --address, --stream, --topic, --partitions, --producers, --batch,
+// --message-size, --rate (messages per second over all producers, 0 = as fast as it goes), --seconds and --warm-up. It signs
+// in as iggy with the password iggy; each producer has a connection of its own, one batch in flight, and takes the
+// partitions in turn. Stream and topic are there.
+type Foreign struct {
+	Command []string // the program, and what comes before the flags
+}
+
+// ForeignResult is what it prints. Latencies count from the time a batch was due, or from its send when the rate is 0; the
+// warm-up is left out.
+type ForeignResult struct {
+	Messages     uint64  `json:"messages"`
+	Seconds      float64 `json:"seconds"`
+	P50          float64 `json:"p50_us"`
+	P99          float64 `json:"p99_us"`
+	P999         float64 `json:"p99_9_us"`
+	Max          float64 `json:"max_us"`
+	Failures     uint64  `json:"failures"`
+	SessionMoves uint64  `json:"session_moves"` // how often a producer's connection was at another address than before
+}
+
+// foreignGrace is how long the program may take on top of what it is told.
+const foreignGrace = 2 * time.Minute
+
+// Run runs the program against one address.
+func (f *Foreign) Run(ctx context.Context, p Plan, address string) (*ForeignResult, error) {
+	warm, length := time.Duration(p.WarmUp), time.Duration(p.Duration)
+	ctx, cancel := context.WithTimeout(ctx, warm+length+foreignGrace)
+	defer cancel()
+	args := append([]string{}, f.Command[1:]...)
+	args = append(args, "--address", address, "--stream", p.Stream, "--topic", p.Topic,
+		"--partitions", strconv.FormatUint(uint64(p.Partitions), 10), "--producers", strconv.Itoa(p.Producers),
+		"--batch", strconv.Itoa(p.BatchMessages), "--message-size", strconv.Itoa(p.MessageBytes),
+		"--rate", strconv.FormatFloat(p.Rate, 'f', -1, 64), "--seconds", strconv.FormatFloat(length.Seconds(), 'f', -1, 64),
+		"--warm-up", strconv.FormatFloat(warm.Seconds(), 'f', -1, 64))
+	cmd := exec.CommandContext(ctx, f.Command[0], args...) //nolint:gosec // the user's own command
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("run %s: %w\n%s", f.Command[0], errors.Join(err, context.Cause(ctx)), lastLines(stderr.String()))
+	}
+	line := strings.TrimSpace(stdout.String())
+	line = line[strings.LastIndexByte(line, '\n')+1:]
+	r := &ForeignResult{}
+	if err := json.Unmarshal([]byte(line), r); err != nil {
+		return nil, fmt.Errorf("%s printed no result: %w\n%s", f.Command[0], err, lastLines(stdout.String()))
+	}
+	if r.Messages > 0 && r.Seconds <= 0 {
+		return nil, fmt.Errorf("%s printed a result without a time: %s", f.Command[0], line)
+	}
+	return r, nil
+}
+
+// lastLines keeps the end of a program's output.
+func lastLines(s string) string {
+	const most = 2000
+	s = strings.TrimSpace(s)
+	return s[max(0, len(s)-most):]
+}
