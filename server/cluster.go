@@ -251,7 +251,15 @@ func (s *Server) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, min(leaveLimit, until(ctx)/2))
 	defer cancel()
 	left, _ := s.host.HandOver(ctx) // who found no taker in time has to be missed
+	s.log.Info("leadership handed over", append([]any{"not", left}, s.forwardCounters()...)...)
+}
+
+// forwardCounters are what the node did for others and for clients that cannot route, for the log.
+func (s *Server) forwardCounters() []any {
 	n := s.broker.Counters()
-	s.log.Info("leadership handed over", "not", left, "forwarded", n.Forwarded.Load(), "forward_refused", n.ForwardRefused.Load(),
-		"forward_unknown", n.ForwardUnknown.Load(), "forward_failed", n.ForwardFailed.Load(), "served_for_others", n.Served.Load())
+	return []any{
+		"forwarded", n.Forwarded.Load(), "forward_refused", n.ForwardRefused.Load(), "forward_unknown", n.ForwardUnknown.Load(),
+		"forward_failed", n.ForwardFailed.Load(), "came_back", n.CameBack.Load(), "hold_full", n.HoldFull.Load(),
+		"served_for_others", n.Served.Load(), "not_taken", n.NotTaken.Load(),
+	}
 }

@@ -24,6 +24,9 @@ func clusterOf(c *Config, ip string) {
 	c.Cluster.Nodes = []config.Node{{Name: "n0", IP: netip.MustParseAddr(ip), Ports: config.Ports{TCP: 1, Replica: 2}}}
 }
 
+// hold is how long requests wait for a primary in tests: longer than an election.
+const hold = 3 * time.Second
+
 // nodes are the nodes of a cluster in this process. The links between them go
 // through a switch that a test can cut.
 type nodes struct {
@@ -144,7 +147,7 @@ func (n *nodes) start(i int, clients, peers net.Listener) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	opts := append([]Option{WithLogger(log), func(o *options) { o.clients, o.peers, o.dial = clients, peers, n.net.dial(i) }}, n.opts...)
+	opts := append([]Option{WithLogger(log), func(o *options) { o.clients, o.peers, o.dial, o.hold = clients, peers, n.net.dial(i), hold }}, n.opts...)
 	s, err := Start(ctx, cfg, opts...)
 	if err != nil {
 		n.t.Fatal(err)

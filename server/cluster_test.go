@@ -48,8 +48,8 @@ func TestClusterEveryNodeServes(t *testing.T) {
 	n := startNodes(t, 3, nil)
 	for i := range n.s {
 		r := n.login(i)
-		stream, topic := n.topicOn(r, 3)
-		for p := range uint32(3) {
+		stream, topic := n.topicOn(r, 2)
+		for p := range uint32(2) {
 			for k, text := range []string{"a", "b", "c"} {
 				if c := r.send(stream, topic, wire.PartitionID(p), text); c.BaseOffset != uint64(k) || c.PartitionID != p {
 					t.Fatalf("node %d: %+v", i, c)
@@ -128,4 +128,28 @@ func TestClusterPlacement(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A topic that is made while a node is away can be written to at once, also the
+// partitions that are to be that node's.
+func TestClusterTopicWithoutANode(t *testing.T) {
+	t.Parallel()
+	n := startNodes(t, 3, nil)
+	gone := n.follower()
+	n.halt(gone)
+	r := n.login(n.leader())
+	eventually(t, func() bool { return !n.s[n.leader()].link.Alive(uint64(gone + 1)) })
+	stream, topic := r.topic(3)
+	for p := range uint32(3) {
+		began := time.Now()
+		r.send(stream, topic, wire.PartitionID(p), "x")
+		if took := time.Since(began); took > 700*time.Millisecond {
+			t.Errorf("the first send to partition %d took %v", p, took)
+		}
+	}
+	n.restart(gone)
+	led := n.settled(stream, topic)
+	if slices.Contains(led, gone) {
+		t.Errorf("a node leads that was away: %v", led)
+	}
 }

@@ -51,4 +51,7 @@ func (s *Server) logUsage() {
 	s.log.Info("usage", "cpu_percent", st.CPUUsage, "memory_bytes", st.MemoryUsage, "free_memory_bytes", st.AvailableMemory, "free_disk_bytes", st.FreeDiskSpace,
 		"connections", gw.Active.Load(), "frames", gw.Frames.Load(), "bytes_in", gw.BytesIn.Load(), "bytes_out", gw.BytesOut.Load(),
 		"malformed", gw.Malformed.Load(), "refused", gw.Refused.Load(), "messages", st.MessagesCount)
+	if s.link != nil {
+		s.log.Info("forwarding", s.forwardCounters()...)
+	}
 }

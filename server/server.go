@@ -51,9 +51,11 @@ type options struct {
 	fs    vfs.FS
 	clock clock.Clock
 
-	// For tests: listeners that are there already, so that ports can be free ones, how nodes dial each other, and the balancer's pace.
+	// For tests: listeners that are there already, so that ports can be free ones, how nodes dial each other, how long requests wait for a primary, and the
+	// balancer's pace.
 	clients, peers net.Listener
 	dial           func(ctx context.Context, address string) (net.Conn, error)
+	hold           time.Duration
 	balance        func(*cluster.BalancerConfig)
 }
 
@@ -218,10 +220,14 @@ func (s *Server) open(ctx context.Context, o options) error {
 			return fmt.Errorf("recover metadata in %s: %w", dir, err)
 		}
 	}
-	s.parts = broker.NewPartitions(broker.PartitionsConfig{
+	pc := broker.PartitionsConfig{
 		Host: s.host, Metadata: s.machine, FS: s.fs, Dir: c.Path, Clock: s.clock, Logger: s.log, Node: s.self,
 		Clients: int(c.Partition.MaxDedupClients), OffsetKeys: int(c.Partition.MaxConsumerOffsets),
-	})
+	}
+	if s.link != nil {
+		pc.Alive = s.link.Alive
+	}
+	s.parts = broker.NewPartitions(pc)
 	heartbeat := c.Heartbeat.Interval
 	if !c.Heartbeat.Enabled {
 		heartbeat = 0
@@ -233,7 +239,7 @@ func (s *Server) open(ctx context.Context, o options) error {
 	}
 	if s.link != nil {
 		bc.Peers, bc.Forwarding, bc.Replica = s.link, c.Cluster.Forwarding, uint8(c.ReplicaID)
-		bc.NodeName, bc.Roster = s.link.Name(s.self), s.clusterRoster
+		bc.NodeName, bc.Roster, bc.Hold = s.link.Name(s.self), s.clusterRoster, o.hold
 	}
 	s.broker = broker.New(bc)
 	if s.link == nil {

@@ -59,6 +59,8 @@ type Config struct {
 	Peers Peers
 	// Forwarding has writes of clients that cannot route passed on to the node that leads (cluster.forwarding). Sign-in and logout always are.
 	Forwarding bool
+	// Hold is how long a request waits here for a node that leads; 0 = 5 s.
+	Hold time.Duration
 	// Heartbeat is the interval in which clients are expected to be heard of; 0 = nobody is evicted for silence.
 	Heartbeat time.Duration
 }
@@ -92,6 +94,9 @@ type Broker struct {
 func New(cfg Config) *Broker {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Hold <= 0 {
+		cfg.Hold = holdWait
 	}
 	if cfg.MaxFrame <= 0 {
 		cfg.MaxFrame = wire.DefaultMaxFrame

@@ -84,7 +84,7 @@ func (c *conn) transferLeader(h *wire.RequestHeader, bound *binding, body []byte
 			return c.deny(h, wire.ErrResourceNotFound)
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, holdWait)
+	ctx, cancel := context.WithTimeout(c.ctx, commitWait)
 	defer cancel()
 	id, g := replica.MetadataGroup, b.cfg.MetadataGroup
 	var preferred metadata.SetPreferred

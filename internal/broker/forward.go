@@ -95,7 +95,7 @@ func (b *Broker) toPrimary(ctx context.Context, part *Partition, r *cluster.Requ
 		return nil, wire.ErrTransientNotAccepted, false
 	}
 	defer b.held.give(len(r.Body))
-	ctx, cancel := context.WithTimeout(ctx, holdWait)
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.Hold)
 	defer cancel()
 	var w way
 	for {

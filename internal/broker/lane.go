@@ -21,7 +21,7 @@ import (
 //
 //   - a send of a connection that cannot route goes to the primary's node and
 //     waits here while there is none, or while this node has lost the part of
-//     it, for holdWait at most;
+//     it, for Config.Hold at most;
 //   - a send of a routing link is refused then, so that its client re-routes.
 //
 // One send of a lane is on its way to another node at a time, any number in the
@@ -208,7 +208,7 @@ func (l *lane) enter(op *sendOp) {
 	}
 	op.until = l.c.b.since() + partitionWait
 	if op.holds {
-		op.until = l.c.b.since() + holdWait
+		op.until = l.c.b.since() + l.c.b.cfg.Hold
 	}
 	l.mu.Unlock()
 	l.pump(true)
@@ -365,6 +365,7 @@ func (l *lane) hold(op *sendOp) bool {
 // comeBack takes a send that was not admitted where it was; by is the node that
 // said so.
 func (l *lane) comeBack(op *sendOp, hint cluster.Hint, by uint64) {
+	l.c.b.counters.CameBack.Add(1)
 	l.mu.Lock()
 	l.away--
 	op.place = waiting

@@ -2,10 +2,10 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +29,8 @@ type PartitionsConfig struct {
 	Clock    clock.Clock
 	Logger   *slog.Logger
 	Node     uint64 // node id
+	// Alive reports whether a node answers; nil on a node of its own.
+	Alive func(node uint64) bool
 
 	Clients    int // dedup rows of a partition; 0 = the default
 	OffsetKeys int // stored offsets per kind; 0 = the default
@@ -74,9 +76,6 @@ type Partition struct {
 
 	fold readFold // of reads that ask the primary elsewhere
 }
-
-// errGone says that a partition was deleted.
-var errGone = errors.New("partition was deleted")
 
 // NewPartitions starts the goroutine; the first comparison happens at once.
 func NewPartitions(cfg PartitionsConfig) *Partitions {
@@ -300,7 +299,7 @@ func (p *Partitions) start(part *Partition, cfg wire.TopicOptions, mp metadata.P
 			ID: part.Group, Dir: dir, Voters: voters(mp.Members), SegmentBytes: int64(cfg.SegmentSize),
 			Persisted:      cfg.Durability == wire.DurabilityPersisted,
 			PersistControl: cfg.ConsumerOffsetDurability == wire.DurabilityPersisted,
-			Preferred:      cluster.NodeID(mp.Preferred) == p.cfg.Node, Machine: machine,
+			Preferred:      p.first(mp) == p.cfg.Node, Machine: machine,
 		})
 	}
 	if err == nil && len(mp.Members) == 1 {
@@ -325,6 +324,23 @@ func (p *Partitions) start(part *Partition, cfg wire.TopicOptions, mp metadata.P
 		}
 	}
 	p.nudge()
+}
+
+// first is the node that is to lead a partition that nobody has led yet: the
+// preferred one, or when that is not alive the next of its members that is, so
+// that the partition need not wait for an election.
+func (p *Partitions) first(mp metadata.Partition) uint64 {
+	preferred := cluster.NodeID(mp.Preferred)
+	if p.cfg.Alive == nil {
+		return preferred
+	}
+	at := max(0, slices.Index(mp.Members, mp.Preferred))
+	for i := range mp.Members {
+		if id := cluster.NodeID(mp.Members[(at+i)%len(mp.Members)]); id == p.cfg.Node || p.cfg.Alive(id) {
+			return id
+		}
+	}
+	return preferred
 }
 
 // voters are the node ids of a partition's members.

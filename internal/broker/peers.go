@@ -33,7 +33,7 @@ type Peers interface {
 }
 
 const (
-	// holdWait is how long a request waits for a primary (routing.md D.13).
+	// holdWait is how long a request waits for a primary, by default (routing.md D.13).
 	holdWait = 5 * time.Second
 	// callGrace is what a call to another node gets beyond the time that the other node has for it, and before
 	// a change of primaries counts against it.

@@ -31,6 +31,12 @@ const rootPassword = "secret"
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
+	return newRigWith(t, metadata.Config{}, nil)
+}
+
+// newRigWith makes a rig with a configuration of its own.
+func newRigWith(t testing.TB, mc metadata.Config, change func(*Config)) *rig {
+	t.Helper()
 	r := &rig{t: t}
 	fs := vfs.NewMem(1)
 	clk := clock.System(nil)
@@ -40,7 +46,7 @@ func newRig(t testing.TB) *rig {
 	if r.host, err = replica.Open(ctx, replica.Config{FS: fs, Dir: "/node", NodeID: 1, Clock: clk, Shards: 1, BallastBytes: -1}); err != nil {
 		t.Fatal(err)
 	}
-	r.machine = metadata.New(metadata.Config{})
+	r.machine = metadata.New(mc)
 	g, err := r.host.StartGroup(ctx, replica.GroupConfig{ID: replica.MetadataGroup, Dir: "/node/metadata", Voters: []uint64{1}, Machine: r.machine})
 	if err == nil {
 		err = g.WaitReady(ctx)
@@ -54,13 +60,17 @@ func newRig(t testing.TB) *rig {
 		t.Fatal(err)
 	}
 	r.parts = NewPartitions(PartitionsConfig{Host: r.host, Metadata: r.machine, FS: fs, Dir: "/node", Clock: clk, Node: 1})
-	r.b = New(Config{
+	cfg := Config{
 		Metadata: r.machine, MetadataGroup: g, Partitions: r.parts, Hasher: hasher, Clock: clk, NodeName: "n", Version: "1.2.3", DataDir: "/",
 		Heartbeat: time.Minute,
 		Roster: func(netip.Addr) wire.Roster {
 			return wire.Roster{Name: "c", Nodes: []wire.Node{{Name: "n", IP: "127.0.0.1", TCP: 1}}}
 		},
-	})
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	r.b = New(cfg)
 	done := make(chan metadata.Result, 1)
 	boot := metadata.Bootstrap{Username: "root", PasswordHash: hash}
 	if err := g.Submit(ctx, &metadata.Command{Operation: metadata.OpBootstrap, Body: boot.Append(nil), Now: clk.Now(), Done: func(r metadata.Result) { done <- r }}); err != nil {

@@ -43,7 +43,7 @@ func (b *Broker) Serve(_ uint64, r *cluster.Request, answer func(*cluster.Reply)
 }
 
 func (b *Broker) serve(r *cluster.Request, answer func(*cluster.Reply)) {
-	ctx, cancel := context.WithTimeout(b.ctx, min(max(r.Wait, 0), holdWait))
+	ctx, cancel := context.WithTimeout(b.ctx, min(max(r.Wait, 0), commitWait))
 	defer cancel()
 	switch {
 	case r.Operation == wire.OpSendMessages:
