@@ -98,6 +98,9 @@ func tunedCopyCluster(t testing.TB, nodes int, mode func(*GroupConfig), tune fun
 	c.tune = func(cfg *Config) {
 		cfg.Bulk = &bulkOf{b, cfg.NodeID}
 		cfg.CheckpointBytes = 64 << 10
+		if raceEnabled {
+			cfg.ElectionTicks = 40 // a pause of the machine is no election
+		}
 		if tune != nil {
 			tune(cfg)
 		}
@@ -318,7 +321,9 @@ func TestCopyCorrupt(t *testing.T) {
 			l := c.leader()
 			down := c.others(l)[0]
 			c.kill(down)
-			f.send(300, 1000)
+			for range 10 {
+				f.send(30, 1000) // so that there are checkpoints on the way
+			}
 			f.trimmed(2)
 			var left atomic.Int64
 			left.Store(tt.after)

@@ -4,6 +4,8 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/whippetmq/whippet/internal/segment"
 )
 
 // Raft's library trusts its peers and its storage: it panics on what cannot be. This file keeps away from it what a peer
@@ -57,6 +59,9 @@ func consecutive(m *raftpb.Message) bool {
 		term = e.GetTerm()
 		switch e.GetType() {
 		case raftpb.EntryNormal:
+			if _, _, control := segment.ParseControl(e.Data); !control && !segment.IsData(e.Data) {
+				return false
+			}
 		case raftpb.EntryConfChangeV2:
 			if proto.Unmarshal(e.GetData(), &raftpb.ConfChangeV2{}) != nil {
 				return false
