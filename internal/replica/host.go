@@ -30,17 +30,18 @@ const maxTermsReplayed = 64
 
 // Host is the replica side of one node.
 type Host struct {
-	cfg      Config
-	identity Identity
-	meta     nodeMeta
-	lock     io.Closer
-	space    *space
-	handles  *segment.Handles
-	shards   []*shard // the first is the metadata's
-	votes    *votesWriter
-	keeper   *keeper
-	peers    *peers
-	suspects *suspects
+	cfg       Config
+	identity  Identity
+	meta      nodeMeta
+	lock      io.Closer
+	space     *space
+	handles   *segment.Handles
+	writeback *segment.Writeback // nil in a manual host
+	shards    []*shard           // the first is the metadata's
+	votes     *votesWriter
+	keeper    *keeper
+	peers     *peers
+	suspects  *suspects
 
 	identityMu sync.Mutex // guards identity and meta once the shards run
 
@@ -109,6 +110,7 @@ func Open(ctx context.Context, cfg Config) (h *Host, err error) {
 		h.shards = append(h.shards, newShard(h, i))
 	}
 	if !h.cfg.Manual {
+		h.writeback = segment.NewWriteback()
 		h.start()
 	}
 	return h, nil
@@ -120,6 +122,7 @@ func (h *Host) start() {
 		go s.loop()
 		h.workers.Go(func() { s.writer.jobs.work(h.stop, s.writer.run) })
 	}
+	h.workers.Go(func() { h.writeback.Run(h.stop) })
 	h.workers.Go(func() { h.votes.turns.work(h.stop, h.votes.run) })
 	h.workers.Go(func() { h.keeper.tasks.work(h.stop, h.keeper.run) })
 	h.workers.Go(func() { h.suspects.notes.work(h.stop, h.suspects.run) })
@@ -237,6 +240,7 @@ func (g *Group) load() (l loaded, err error) {
 		ControlBytes: cfg.ControlBytes,
 		Cache:        g.shard.cache,
 		Handles:      h.handles,
+		Writeback:    h.writeback,
 		SameBoot:     !h.identity.Unclean,
 		SyncOnOpen:   cfg.Persisted || cfg.PersistControl,
 	}, l.index)

@@ -24,6 +24,9 @@ type Options struct {
 	// Handles holds the open files, shared by the logs of a node. Nil makes
 	// one for this log alone.
 	Handles *Handles
+	// Writeback starts the writing of full stretches to the device, shared by
+	// the logs of a node. Nil starts it on the goroutine that writes.
+	Writeback *Writeback
 	// Validate makes Read verify all checksums of what it reads from a file.
 	Validate bool
 	// Preallocate reserves the space of a segment when it is made.
@@ -122,7 +125,7 @@ type seg struct {
 	// Used by Write.Do only, which runs for one write of a log at a time.
 	unsaved   []indexEntry // index entries of written records, not yet in the file
 	saved     int          // entries in the index file, -1 when not known
-	writeback int64        // up to where writing to the device was started
+	writeback int64        // up to where writing to the device was asked for
 }
 
 func (s *seg) firstIndex() uint64 { return s.start.index + 1 }

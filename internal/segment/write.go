@@ -11,13 +11,8 @@ import (
 	"github.com/whippetmq/whippet/internal/vfs"
 )
 
-const (
-	// writebackBytes is after how much the system is asked to begin writing a
-	// file to the device, which bounds dirty memory and the next flush.
-	writebackBytes = 8 << 20
-	// arenaKeep is the largest memory that a released write keeps.
-	arenaKeep = 1 << 20
-)
+// arenaKeep is the largest memory that a released write keeps.
+const arenaKeep = 1 << 20
 
 type opKind uint8
 
@@ -233,10 +228,7 @@ func (w *Write) write(o *op) error {
 		// it is not one of the write.
 		_ = l.saveIndex(s)
 	}
-	if end := o.off + int64(n); end-s.writeback >= writebackBytes {
-		_ = hd.f.StartWriteback(s.writeback, end-s.writeback)
-		s.writeback = end
-	}
+	l.writeBack(s, hd, o.off+int64(n))
 	return nil
 }
 
