@@ -185,7 +185,22 @@ func (b *Broker) position() uint64 { return b.cfg.Metadata.Applied() }
 // submit hands a request to a group: at once when there is room, else within
 // queueWait. The error is a status; the request was not taken then.
 func (b *Broker) submit(ctx context.Context, g *replica.Group, r replica.Request) error {
-	err := g.TrySubmit(r)
+	return b.submitted(ctx, g, r, g.TrySubmit(r))
+}
+
+// submitHere is submit on a connection's goroutine that holds no lock and has
+// nothing else to do: the outcome may be there when it returns.
+func (c *conn) submitHere(ctx context.Context, g *replica.Group, r replica.Request) error {
+	c.sink.Hold(true)
+	err := g.SubmitHere(nil, r) //nolint:staticcheck // nil = do not wait
+	if errors.Is(err, replica.ErrBusy) {
+		c.sink.Hold(false)
+	}
+	return c.b.submitted(ctx, g, r, err)
+}
+
+// submitted goes on after a first attempt that did not wait.
+func (b *Broker) submitted(ctx context.Context, g *replica.Group, r replica.Request, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -26,9 +26,15 @@ type Peer struct {
 // Sink takes the replies that do not come from Handle itself. Reply is called
 // from any goroutine, must not block, and takes the frame over. Close asks the
 // gateway to end the connection; it must not block either.
+//
+// Hold is called by Handle only. Hold(true) says that Handle will return without
+// waiting for anything: until then replies may be held back, so that the
+// goroutine that called Handle writes them, which saves waking another one.
+// Hold(false) takes it back.
 type Sink interface {
 	Reply(r *Reply)
 	Close()
+	Hold(on bool)
 }
 
 // Handler is what a gateway hands connections to. Broker implements it.

@@ -223,7 +223,7 @@ func (l *lane) submit(op *sendOp, wait bool) wire.ErrorCode {
 	case op.fenced && l.fence.Load():
 		return wire.ErrTransientNotAccepted
 	case wait:
-		if err := l.c.b.submit(l.c.b.ctx, l.part.group, &op.Send); err != nil {
+		if err := l.c.submitHere(l.c.b.ctx, l.part.group, &op.Send); err != nil {
 			return wire.StatusOf(err)
 		}
 		return 0

@@ -274,7 +274,7 @@ func (c *conn) autoCommit(h *wire.RequestHeader, bound *binding, t target, r *Re
 	op.c, op.held, op.rh, op.cost = c, r, rh, int(h.Size)
 	op.Client, op.User = bound.client, bound.user
 	op.Op, op.Kind, op.Key, op.Offset = partition.RaiseOffset, t.kind, t.key, r.poll.Last
-	if err := c.b.submit(c.ctx, t.part.group, &op.OffsetWrite); err != nil {
+	if err := c.submitHere(c.ctx, t.part.group, &op.OffsetWrite); err != nil {
 		op.finish(wire.StatusOf(err))
 	}
 	return nil
@@ -336,7 +336,7 @@ func (c *conn) writeOffset(h *wire.RequestHeader, bound *binding, body []byte) *
 	op.rh = c.header(h)
 	op.Client, op.User, op.Request = bound.client, bound.user, h.Request
 	op.Op, op.Kind, op.Key, op.Offset = what, t.kind, t.key, offset
-	if err := c.b.submit(c.ctx, t.part.group, &op.OffsetWrite); err != nil {
+	if err := c.submitHere(c.ctx, t.part.group, &op.OffsetWrite); err != nil {
 		op.finish(wire.StatusOf(err))
 	}
 	return nil

@@ -103,6 +103,8 @@ type peer struct {
 // Reply implements Sink.
 func (p *peer) Reply(r *Reply) { p.replies <- r }
 
+func (p *peer) Hold(bool) {}
+
 // Close implements Sink.
 func (p *peer) Close() {}
 

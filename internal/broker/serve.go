@@ -169,6 +169,9 @@ type hopSink struct {
 	answer func(*cluster.Reply)
 }
 
+// Hold implements Sink.
+func (s *hopSink) Hold(bool) {}
+
 // Reply implements Sink.
 func (s *hopSink) Reply(r *Reply) {
 	segments := r.Segments(nil)

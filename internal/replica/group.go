@@ -168,13 +168,20 @@ func (g *Group) TrySubmit(r Request) error {
 }
 
 func (g *Group) submit(ctx context.Context, r Request) error {
+	if err := g.admissible(r); err != nil {
+		return err
+	}
+	return g.shard.inbox.submit(ctx, g, r)
+}
+
+func (g *Group) admissible(r Request) error {
 	if err := g.fenced.Load(); err != nil {
 		return err
 	}
 	if r.Size() > g.host.cfg.MaxEntryBytes {
 		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLarge, r.Size(), g.host.cfg.MaxEntryBytes)
 	}
-	return g.shard.inbox.submit(ctx, g, r)
+	return nil
 }
 
 // Status is a snapshot of the group's state; it costs a few atomic loads.

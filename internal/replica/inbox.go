@@ -22,6 +22,11 @@ type control interface{ run(s *shard) }
 
 // inbox is the only way into a shard: a slice under a mutex, taken as a whole, and a channel that wakes the loop.
 //
+// It also says who runs the shard, one goroutine at a time: whoever puts something in while nobody runs it makes it busy,
+// and either runs it (Group.SubmitHere) or hands it to the loop with a signal. Who runs it takes what is in the inbox until
+// free finds nothing urgent left, or hands it on with a signal. So at most one signal is under way, and what was put in is
+// looked at by who runs the shard or by who runs it next.
+//
 // Bounds: requests count from submission to outcome, per group and per shard, in bytes and in number; at a bound Submit
 // waits. Messages of peers count while they are in the inbox; above the bound they are dropped. Storage results and
 // controls are bounded by what causes them and are always taken.
@@ -29,7 +34,7 @@ type inbox struct {
 	maxGroup, maxShard, maxPeer int64
 	maxRequests                 int
 
-	wake chan struct{} // capacity 1
+	wake chan struct{} // capacity 1: the shard was handed to the loop
 
 	mu       sync.Mutex
 	items    []item
@@ -37,7 +42,8 @@ type inbox struct {
 	requests int   // their number
 	peer     int64 // bytes of messages of peers in items
 	waiting  chan struct{}
-	awake    bool // wake was signalled since the last take
+	urgent   bool // something came since the last take that cannot wait for the next tick
+	busy     bool // the shard is being run, or was handed to the loop
 	stopped  bool // no more requests and messages
 	ended    bool // nothing at all
 }
@@ -54,15 +60,24 @@ func newInbox(cfg *Config) *inbox {
 
 // submit puts a request in, waiting for room unless ctx is nil. An error means that the request was not taken.
 func (b *inbox) submit(ctx context.Context, g *Group, r Request) error {
+	run, err := b.put(ctx, g, r)
+	if run {
+		b.signal()
+	}
+	return err
+}
+
+// put is submit that leaves the shard to the caller when run is true: to be run, or handed on with a signal.
+func (b *inbox) put(ctx context.Context, g *Group, r Request) (run bool, err error) {
 	size := int64(r.Size())
 	for {
 		b.mu.Lock()
 		if b.stopped || g.closed {
 			b.mu.Unlock()
 			if err := g.Err(); err != nil {
-				return err
+				return false, err
 			}
-			return ErrStopped
+			return false, ErrStopped
 		}
 		if (g.pending == 0 || g.pending+size <= b.maxGroup) &&
 			(b.requests == 0 || b.bytes+size <= b.maxShard && b.requests < b.maxRequests) {
@@ -70,12 +85,13 @@ func (b *inbox) submit(ctx context.Context, g *Group, r Request) error {
 			b.bytes += size
 			b.requests++
 			b.items = append(b.items, item{g: g, req: r, size: size})
-			b.unlockAndWake()
-			return nil
+			run = b.claim()
+			b.mu.Unlock()
+			return run, nil
 		}
 		if ctx == nil {
 			b.mu.Unlock()
-			return ErrBusy
+			return false, ErrBusy
 		}
 		if b.waiting == nil {
 			b.waiting = make(chan struct{})
@@ -85,7 +101,7 @@ func (b *inbox) submit(ctx context.Context, g *Group, r Request) error {
 		select {
 		case <-room:
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 	}
 }
@@ -133,14 +149,40 @@ func (b *inbox) putControl(c control, urgent bool) {
 	}
 }
 
-// unlockAndWake wakes the loop, unless that was done since it last took the items.
+// claim says that something urgent was put in, makes the shard busy, and reports whether it was not; the mutex is held.
+func (b *inbox) claim() bool {
+	was := b.busy
+	b.urgent, b.busy = true, true
+	return !was
+}
+
+// unlockAndWake hands the shard to the loop, unless somebody runs it.
 func (b *inbox) unlockAndWake() {
-	wake := !b.awake
-	b.awake = true
+	run := b.claim()
 	b.mu.Unlock()
-	if wake {
+	if run {
 		b.signal()
 	}
+}
+
+// enter makes the shard busy and reports whether it was not.
+func (b *inbox) enter() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.busy
+	b.busy = true
+	return !was
+}
+
+// free ends what enter began; it refuses when something urgent is left.
+func (b *inbox) free() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.urgent {
+		return false
+	}
+	b.busy = false
+	return true
 }
 
 // postJobs is post for storage work that ended.
@@ -163,10 +205,11 @@ func (b *inbox) end() bool {
 	return true
 }
 
+// signal hands the shard to its loop. The caller runs it, so no other signal can be under way.
 func (b *inbox) signal() {
 	select {
 	case b.wake <- struct{}{}:
-	default:
+	default: // a manual host has no loop
 	}
 }
 
@@ -184,7 +227,7 @@ func (b *inbox) take(empty []item, done []outcome) []item {
 	items := b.items
 	b.items = empty
 	b.peer = 0
-	b.awake = false
+	b.urgent = false
 	if b.waiting != nil && (len(done) > 0 || b.stopped) {
 		wake, b.waiting = b.waiting, nil
 	}

@@ -26,8 +26,8 @@ const (
 	maxTicks = 2
 )
 
-// shard runs its groups on one goroutine: turn after turn, each of them a function of what the inbox held and of the
-// clock.
+// shard runs its groups on one goroutine at a time (see inbox): turn after turn, each of them a function of what the inbox
+// held and of the clock. "The shard's goroutine" is whoever runs it.
 type shard struct {
 	host   *Host
 	number int
@@ -64,6 +64,9 @@ type shard struct {
 	idleNext    int // next of groups for the idle round
 
 	closing *closeControl
+
+	every    time.Duration // the longest time that the loop sleeps
+	panicked any           // what a submitter met while it ran the shard
 
 	// Scratch of one turn.
 	props    []waiter
@@ -112,28 +115,38 @@ func newShard(h *Host, number int) *shard {
 	now := h.cfg.Clock.Mono()
 	now -= now % h.cfg.Tick
 	s.lastTick, s.lastMachine = now, now
+	s.every = h.cfg.Tick
 	return s
 }
 
-// loop is the shard's goroutine.
+// loop is the goroutine that runs the shard whenever it was handed over, and on every tick.
 func (s *shard) loop() {
 	defer close(s.done)
-	every := s.host.cfg.Tick
-	timer := time.NewTimer(s.untilNext(every))
+	timer := time.NewTimer(s.untilNext(s.every))
 	defer timer.Stop()
+	every := s.every
 	for {
-		if want := s.wakeEvery(); want != every {
-			every = want
-			timer.Reset(s.untilNext(every))
-		}
 		select {
 		case <-s.inbox.wake:
 		case <-timer.C:
 			timer.Reset(s.untilNext(every))
+			if !s.inbox.enter() {
+				continue // who runs it looks at the clock too
+			}
 		}
-		s.turn()
-		if s.ended() {
-			return
+		if p := s.panicked; p != nil {
+			panic(p)
+		}
+		for left := false; !left; left = s.inbox.free() {
+			s.turn()
+			if s.ended() {
+				return
+			}
+			s.every = s.wakeEvery()
+			if every != s.every {
+				every = s.every
+				timer.Reset(s.untilNext(every))
+			}
 		}
 	}
 }
@@ -163,31 +176,37 @@ func (s *shard) meets() bool {
 // turn does all there is to do; it reports whether that was anything.
 func (s *shard) turn() bool {
 	did := false
-	for {
-		s.settle()
-		s.items = s.inbox.take(s.items[:0], s.settled)
-		clear(s.settled)
-		s.settled = s.settled[:0]
-		s.ticked = s.tick()
-		asked := s.tickEager()
-		if len(s.items) == 0 && !s.ticked && !asked {
-			return did
-		}
+	for s.round() {
 		did = true
-		s.handle(s.items)
-		clear(s.items)
-		if s.ticked {
-			// After what arrived: it may be a sign of life.
-			s.tickLinks(s.tickedBy)
-		}
-		s.work()
-		if len(s.unanswered) > 0 {
-			s.answer()
-		}
-		if s.ticked && s.host.controls != nil && !s.host.leaving.Load() {
-			s.sendBeats()
-		}
 	}
+	return did
+}
+
+// round does what is there now; it reports whether that was anything.
+func (s *shard) round() bool {
+	s.settle()
+	s.items = s.inbox.take(s.items[:0], s.settled)
+	clear(s.settled)
+	s.settled = s.settled[:0]
+	s.ticked = s.tick()
+	asked := s.tickEager()
+	if len(s.items) == 0 && !s.ticked && !asked {
+		return false
+	}
+	s.handle(s.items)
+	clear(s.items)
+	if s.ticked {
+		// After what arrived: it may be a sign of life.
+		s.tickLinks(s.tickedBy)
+	}
+	s.work()
+	if len(s.unanswered) > 0 {
+		s.answer()
+	}
+	if s.ticked && s.host.controls != nil && !s.host.leaving.Load() {
+		s.sendBeats()
+	}
+	return true
 }
 
 // handle sorts the items out to their groups.

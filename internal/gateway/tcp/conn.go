@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// readBuffer holds a header and the small rest of most requests.
-	readBuffer = 1024
+	// readBuffer holds what is read beside a header: the small rest of most
+	// requests, and what follows a frame.
+	readBuffer = 1024 - wire.HeaderSize
 	// firstStep is what a body gets at once; then four times what has arrived.
 	firstStep = 1 << 20
 	// unboundBody is the largest body that is read before sign-in.
@@ -54,10 +55,17 @@ type conn struct {
 	activity  atomic.Int64 // of the last frame
 	readUntil atomic.Int64 // when the frame being read has to be complete; 0 = none is
 
-	in         receiver
-	header     wire.RequestHeader
+	in     receiver
+	header wire.RequestHeader
+	head   [wire.HeaderSize]byte
+	// Unread bytes: those of ahead first, then those of buf.
+	ahead      *broker.Buffer // memory for a body like the one before, see readHeader; nil = none
+	from, upTo int            // of ahead
 	buf        [readBuffer]byte
-	start, end int // unread bytes of buf
+	start, end int // of buf
+	expect     int // size of the last body, when a buffer for it may be taken before its header is known
+
+	held bool // replies wait for Handle to return
 }
 
 // Reply implements broker.Sink.
@@ -65,6 +73,18 @@ func (c *conn) Reply(r *broker.Reply) { c.out.put(r) }
 
 // Close implements broker.Sink.
 func (c *conn) Close() { c.abort() }
+
+// Hold implements broker.Sink.
+func (c *conn) Hold(on bool) {
+	if c.held == on {
+		return
+	}
+	if c.held = on; on {
+		c.out.hold()
+	} else {
+		c.out.release()
+	}
+}
 
 // abort ends the connection from any goroutine without waiting.
 func (c *conn) abort() {
@@ -181,7 +201,7 @@ func (c *conn) next() error {
 		return err
 	}
 	h := &c.header
-	head := c.buf[c.start : c.start+wire.HeaderSize]
+	head := c.head[:]
 	size, err := wire.FrameSize(head)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errMalformed, err)
@@ -193,7 +213,6 @@ func (c *conn) next() error {
 	if err := h.Decode(head); err != nil && !errors.Is(err, wire.ErrInternalOperation) {
 		return fmt.Errorf("%w: %w", errMalformed, err)
 	}
-	c.start += wire.HeaderSize
 	n := int(size) - wire.HeaderSize
 	c.g.stats.Frames.Add(1)
 	c.g.stats.BytesIn.Add(uint64(size))
@@ -220,7 +239,12 @@ func (c *conn) next() error {
 		body.Release()
 		return err
 	}
-	if r := c.h.Handle(h, body); r != nil {
+	r := c.h.Handle(h, body)
+	if c.held {
+		c.held = false
+		c.out.flush()
+	}
+	if r != nil {
 		c.out.direct(r)
 	}
 	return nil
@@ -231,33 +255,26 @@ func (c *conn) touch() {
 	c.readUntil.Store(0)
 }
 
-// readHeader makes buf[start:] begin with a whole header. There is no deadline
-// before its first byte, and a short one after it.
+// readHeader fills head. There is no deadline before its first byte, and a short
+// one after it. A client that sends frames of one size gets them read with one
+// call each, the body in its place: for that, memory for a body like the one
+// before is taken as soon as there is something to read.
 func (c *conn) readHeader() error {
-	if c.end-c.start >= wire.HeaderSize {
-		return nil
-	}
-	copy(c.buf[:], c.buf[c.start:c.end])
-	c.end -= c.start
-	c.start = 0
-	for c.end < wire.HeaderSize {
+	have := c.take(c.head[:])
+	for have < wire.HeaderSize {
 		if c.draining.Load() {
 			return errStopping
 		}
-		if c.end > 0 && c.readUntil.Load() == 0 {
+		if have > 0 && c.readUntil.Load() == 0 {
 			c.readUntil.Store(c.g.now() + int64(c.g.cfg.HeaderTimeout))
 		}
-		read := c.nc.Read
-		if c.end > 0 {
-			read = c.in.read
-		}
-		n, err := read(c.buf[c.end:])
-		c.end += n
-		if err != nil && c.end < wire.HeaderSize {
+		n, err := c.fill(have)
+		have += n
+		if err != nil && have < wire.HeaderSize {
 			if c.draining.Load() {
 				return errStopping
 			}
-			if errors.Is(err, io.EOF) && c.end > 0 {
+			if errors.Is(err, io.EOF) && have > 0 {
 				return fmt.Errorf("%w: ends inside a header", errMalformed)
 			}
 			return err
@@ -266,11 +283,50 @@ func (c *conn) readHeader() error {
 	return nil
 }
 
-// take moves buffered bytes to dst.
+// fill reads into head[have:], and what comes behind into ahead and buf, which
+// are empty. It returns what it added to head.
+func (c *conn) fill(have int) (int, error) {
+	c.start, c.end = 0, 0
+	if !c.in.direct {
+		n, err := c.nc.Read(c.buf[:])
+		c.end = n
+		return c.take(c.head[have:]), err
+	}
+	n, ahead, err := c.in.readAhead(c.head[have:], c.expect, c.buf[:], have > 0)
+	added := min(n, wire.HeaderSize-have)
+	n -= added
+	if ahead != nil {
+		c.ahead, c.from, c.upTo = ahead, 0, min(n, len(ahead.B))
+		n -= c.upTo
+		if c.upTo == 0 {
+			c.drop()
+		}
+	}
+	c.end = n
+	return added, err
+}
+
+// drop gives the memory of ahead back.
+func (c *conn) drop() {
+	c.ahead.Release()
+	c.ahead, c.from, c.upTo = nil, 0, 0
+}
+
+// unread is the number of bytes that were read and not taken.
+func (c *conn) unread() int { return c.upTo - c.from + c.end - c.start }
+
+// take moves unread bytes to dst.
 func (c *conn) take(dst []byte) int {
-	n := copy(dst, c.buf[c.start:c.end])
-	c.start += n
-	return n
+	n := 0
+	if c.ahead != nil {
+		n = copy(dst, c.ahead.B[c.from:c.upTo])
+		if c.from += n; c.from == c.upTo {
+			c.drop()
+		}
+	}
+	m := copy(dst[n:], c.buf[c.start:c.end])
+	c.start += m
+	return n + m
 }
 
 // limitBody gives a body of n bytes its time.
@@ -280,17 +336,19 @@ func (c *conn) limitBody(n int) {
 
 // readBody reads n bytes into pooled memory that grows as they arrive.
 func (c *conn) readBody(n int) (*broker.Buffer, error) {
-	if c.end-c.start >= n {
-		b := broker.GetBuffer(n)
-		c.take(b.B)
+	c.expect = 0
+	if n > readBuffer && n <= smallBody {
+		c.expect = n
+	}
+	b, have := c.begun(n)
+	if have == n {
 		return b, nil
 	}
 	if !c.g.budget.acquire(n, c.gone) {
+		b.Release()
 		return nil, net.ErrClosed
 	}
 	c.limitBody(n)
-	b := broker.GetBuffer(min(n, firstStep))
-	have := c.take(b.B)
 	var err error
 	for {
 		for have < len(b.B) && err == nil {
@@ -317,15 +375,28 @@ func (c *conn) readBody(n int) (*broker.Buffer, error) {
 	return nil, err
 }
 
+// begun returns memory for a body of n bytes, or its beginning, and how much of
+// it has been read already.
+func (c *conn) begun(n int) (b *broker.Buffer, have int) {
+	if b = c.ahead; b != nil && c.from == 0 && c.upTo <= n && n <= cap(b.B) {
+		have = c.upTo
+		c.ahead, c.from, c.upTo = nil, 0, 0
+		b.B = b.B[:n]
+	} else {
+		b = broker.GetBuffer(min(n, firstStep))
+	}
+	return b, have + c.take(b.B[have:])
+}
+
 // discard reads n bytes away.
 func (c *conn) discard(n int) error {
 	c.limitBody(n)
-	k := min(n, c.end-c.start)
-	c.start += k
-	if c.start == c.end {
-		c.start, c.end = 0, 0
-	}
-	for n -= k; n > 0; {
+	c.expect = 0
+	for n > 0 {
+		if c.unread() > 0 {
+			n -= c.take(c.head[:min(n, len(c.head))])
+			continue
+		}
 		m, err := c.in.read(c.buf[:min(n, len(c.buf))])
 		n -= m
 		if err != nil {

@@ -75,7 +75,9 @@ func serve(t *testing.T, f *fake, cfg Config) *Gateway {
 	if f.release == nil {
 		f.release = make(chan struct{}, 1<<16)
 	}
-	cfg.Handler = f
+	if cfg.Handler == nil {
+		cfg.Handler = f
+	}
 	g := Serve(ln, cfg)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -31,6 +31,7 @@ type outbox struct {
 	used    bool // since the janitor's last look
 	retire  bool // the writer shall end when it is idle
 	broken  bool // a write failed or the connection is closed: replies are dropped
+	held    bool // the reader writes what is queued, soon
 
 	wake chan struct{} // capacity 1, for the writer
 
@@ -50,21 +51,82 @@ func (o *outbox) put(r *broker.Reply) {
 		return
 	}
 	o.queue = append(o.queue, r)
-	o.used = true
-	start, wake := false, false
-	switch {
-	case !o.running:
-		o.running, start = true, true
-		o.c.g.wg.Add(1)
-	case len(o.queue) == 1:
-		wake = true
+	if o.held {
+		o.mu.Unlock()
+		return
 	}
+	wake := o.rouse(len(o.queue) == 1)
 	o.mu.Unlock()
-	if start {
-		go o.run()
-	} else if wake {
+	if wake {
 		o.signal()
 	}
+}
+
+// rouse starts the writer, or reports that it has to be signalled; idle says
+// that it may be waiting. The mutex is held.
+func (o *outbox) rouse(idle bool) (signal bool) {
+	o.used = true
+	if !o.running {
+		o.running = true
+		o.c.g.wg.Add(1)
+		go o.run()
+		return false
+	}
+	return idle
+}
+
+// hold lets replies wait for flush.
+func (o *outbox) hold() {
+	o.mu.Lock()
+	o.held = true
+	o.mu.Unlock()
+}
+
+// release ends hold without writing.
+func (o *outbox) release() {
+	o.mu.Lock()
+	o.held = false
+	wake := len(o.queue) > 0 && o.rouse(true)
+	o.mu.Unlock()
+	if wake {
+		o.signal()
+	}
+}
+
+// flush ends hold and writes what is queued on the caller's goroutine, unless
+// somebody is writing, who goes on with it then.
+func (o *outbox) flush() {
+	o.mu.Lock()
+	o.held = false
+	if o.broken || o.writing || len(o.queue) == 0 {
+		o.mu.Unlock()
+		return
+	}
+	batch := o.begin()
+	o.mu.Unlock()
+	err := o.write(batch...)
+	o.mu.Lock()
+	o.end(batch, err)
+	wake := len(o.queue) > 0 && o.rouse(true)
+	o.mu.Unlock()
+	if wake {
+		o.signal()
+	}
+}
+
+// begin takes the queue to be written. The mutex is held.
+func (o *outbox) begin() []*broker.Reply {
+	batch := o.queue
+	o.queue, o.spare = o.spare[:0], nil
+	o.writing = true
+	return batch
+}
+
+// end takes back what begin gave. The mutex is held.
+func (o *outbox) end(batch []*broker.Reply, err error) {
+	clear(batch)
+	o.spare = batch[:0]
+	o.done(err)
 }
 
 func (o *outbox) signal() {
@@ -88,7 +150,7 @@ func (o *outbox) direct(r *broker.Reply) {
 	err := o.write(r)
 	o.mu.Lock()
 	o.done(err)
-	wake := o.running && len(o.queue) > 0
+	wake := len(o.queue) > 0 && o.rouse(true)
 	o.mu.Unlock()
 	if wake {
 		o.signal()
@@ -128,17 +190,11 @@ func (o *outbox) run() {
 			<-o.wake
 			continue
 		}
-		batch := o.queue
-		o.queue, o.spare = o.spare[:0], nil
-		o.writing = true
+		batch := o.begin()
 		o.mu.Unlock()
-
 		err := o.write(batch...)
-		clear(batch)
-
 		o.mu.Lock()
-		o.spare = batch[:0]
-		o.done(err)
+		o.end(batch, err)
 		o.mu.Unlock()
 	}
 }

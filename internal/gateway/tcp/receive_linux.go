@@ -8,9 +8,11 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/whippetmq/whippet/internal/broker"
 )
 
-// receiver reads the rest of a frame that has begun. Released clients leave
+// receiver reads frames. Released clients leave
 // Nagle's algorithm on and write a frame in pieces: their kernel holds the last
 // piece back until the ones before are acknowledged, ours holds the
 // acknowledgement back for 40 ms because it hopes for data to send along. So
@@ -27,6 +29,13 @@ type receiver struct {
 	err     error
 	attempt func(fd uintptr) bool
 	hurry   func(fd uintptr)
+
+	// Of the scatter under way, beside n and err.
+	expect  int
+	ahead   *broker.Buffer
+	begun   bool
+	parts   [3][]byte
+	scatter func(fd uintptr) bool
 }
 
 func (r *receiver) init(nc net.Conn) {
@@ -34,8 +43,6 @@ func (r *receiver) init(nc net.Conn) {
 	under := nc
 	if t, ok := nc.(interface{ NetConn() net.Conn }); ok {
 		under = t.NetConn()
-	} else {
-		r.direct = true
 	}
 	t, ok := under.(*net.TCPConn)
 	if !ok {
@@ -45,10 +52,36 @@ func (r *receiver) init(nc net.Conn) {
 	if err != nil {
 		return
 	}
-	r.raw = raw
+	r.raw, r.direct = raw, under == nc
 	r.hurry = func(fd uintptr) {
 		// An error would mean a slower client, nothing else.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, 1)
+	}
+	r.scatter = func(fd uintptr) bool {
+		parts := r.parts[:2]
+		if r.expect > 0 {
+			r.ahead = broker.GetBuffer(r.expect)
+			parts = r.parts[:3]
+			parts[1], parts[2] = r.ahead.B, parts[1]
+		}
+		for {
+			r.n, r.err = unix.Readv(int(fd), parts)
+			if !errors.Is(r.err, unix.EINTR) {
+				break
+			}
+		}
+		if !errors.Is(r.err, unix.EAGAIN) {
+			return true
+		}
+		if r.expect > 0 {
+			// Who waits holds no memory.
+			r.ahead.Release()
+			r.ahead, parts[1] = nil, parts[2]
+		}
+		if r.begun {
+			r.hurry(fd)
+		}
+		return false
 	}
 	r.attempt = func(fd uintptr) bool {
 		for {
@@ -63,6 +96,28 @@ func (r *receiver) init(nc net.Conn) {
 			return true
 		}
 	}
+}
+
+// readAhead reads into head, then into memory for expect bytes, which it takes when
+// there is something to read and returns, then into rest; expect 0 takes none.
+// begun says that this is the middle of a frame.
+func (r *receiver) readAhead(head []byte, expect int, rest []byte, begun bool) (n int, ahead *broker.Buffer, err error) {
+	r.parts[0], r.parts[1] = head, rest
+	r.expect, r.begun, r.n, r.err = expect, begun, 0, nil
+	err = r.raw.Read(r.scatter)
+	ahead = r.ahead
+	r.ahead, r.parts = nil, [3][]byte{}
+	switch {
+	case err != nil:
+	case r.err != nil:
+		err = os.NewSyscallError("readv", r.err)
+	case r.n == 0:
+		err = io.EOF
+	default:
+		return r.n, ahead, nil
+	}
+	ahead.Release()
+	return 0, nil, err
 }
 
 // read is a Read in the middle of a frame.
