@@ -88,7 +88,7 @@ type clusterRequest struct {
 func newCluster(t testing.TB, nodes, partitions int) *fakeCluster {
 	s := &fakeCluster{
 		t: t, whippet: true, tickets: true, created: 5, commit: 10, readable: true, mayPoll: true,
-		cutAt: -1,
+		cutAt:    -1,
 		sessions: map[wire.U128]uint64{}, logins: map[string]int{}, count: map[wire.Code]int{}, links: map[*clusterConn]struct{}{},
 	}
 	for i := range nodes {
@@ -473,7 +473,7 @@ func (c *clusterConn) register(req *clusterRequest, h wire.ReplyHeader) []byte {
 		return wire.AppendEviction(nil, wire.EvictionHeader{Client: req.Client, Reason: wire.EvictInvalidCredentials})
 	}
 	for o := range s.links {
-		if o != c && o.client == req.Client && o.session != 0 && !o.near.closed.Load() && !c.near.closed.Load() {
+		if !s.tcp && o != c && o.client == req.Client && o.session != 0 && !o.near.closed.Load() && !c.near.closed.Load() {
 			s.twice = append(s.twice, fmt.Sprintf("%s on %s and %s", req.Client.Hex(), o.n.name, c.n.name))
 		}
 	}

@@ -295,4 +295,3 @@ func checkOutcomes(t *testing.T, s *fakeCluster, part int, list []*outcomeOf) {
 		t.Errorf("partition %d: only %d of %d came through; the last error: %v", part, ok, len(list), list[len(list)-1].err)
 	}
 }
-
