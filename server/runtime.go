@@ -8,13 +8,12 @@ import (
 )
 
 // TuneRuntime sets the garbage collector for a process that is a node and
-// nothing else: less work while there is memory (the clones of batches are
-// short-lived, engine §9), more when the limit of the control group comes near.
-// GOGC and GOMEMLIMIT of the environment win.
+// nothing else: more work when the limit of the control group comes near.
+// GOMEMLIMIT of the environment wins. The collector's target stays at Go's: what
+// is live is mostly the tail caches, in which there is nothing to search, so a
+// collection is cheap, while each byte of a larger heap is memory that the
+// system has to clear.
 func TuneRuntime() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
-	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		if limit := memoryLimit(); limit > 0 {
 			// The rest is for stacks, page tables and the kernel's buffers.

@@ -29,7 +29,7 @@ type Config struct {
 	Shards        int           // of partitions, besides the one of the metadata; 0 = GOMAXPROCS
 	Tick          time.Duration // 0 = 100 ms
 	ElectionTicks int           // election timeout in ticks; 0 = 10
-	CacheBytes    int64         // tail cache per shard; 0 = 64 MiB
+	CacheBytes    int64         // tail cache per shard; 0 = 128 MiB over all, between 16 and 32 MiB for each
 
 	// MaxOpenFiles bounds the open segment files of the node. 0 = 1024.
 	MaxOpenFiles int
@@ -91,7 +91,7 @@ func (c *Config) setDefaults() error {
 	setDefault(&c.Shards, runtime.GOMAXPROCS(0))
 	setDefault(&c.Tick, 100*time.Millisecond)
 	setDefault(&c.ElectionTicks, 10)
-	setDefault(&c.CacheBytes, 64<<20)
+	setDefault(&c.CacheBytes, min(max(128<<20/int64(c.Shards), 16<<20), 32<<20))
 	setDefault(&c.MaxOpenFiles, 1024)
 	setDefault(&c.IndexBytes, 64<<20)
 	setDefault(&c.MaxEntryBytes, 64<<20+256)
