@@ -209,7 +209,8 @@ func (g *Group) tickFilling() {
 		}
 	}
 	// A moment longer than it is needed: who failed asks again at once.
-	if g.offer != nil && (expired || len(g.filling) == 0 && now-g.offer.used >= time.Second) {
+	linger := time.Duration(g.host.cfg.ElectionTicks) * g.host.cfg.Tick
+	if g.offer != nil && (expired || len(g.filling) == 0 && now-g.offer.used >= linger) {
 		g.withdraw()
 	} else if len(g.filling) > 0 && g.offer != nil {
 		g.offer.used = now

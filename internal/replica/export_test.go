@@ -31,6 +31,11 @@ const RaceEnabled = raceEnabled
 
 func NewListMachine(t testing.TB) *ListMachine { return &listMachine{t: t} }
 
+// NewDataMachine makes the entries of a list batches of one message, of which the newest are kept.
+func NewDataMachine(m *ListMachine, keep uint64) Machine {
+	return &dataMachine{listMachine: m, keepLast: keep}
+}
+
 func (m *listMachine) List() []uint64 { return m.list() }
 
 func (c *command) Wait(t testing.TB) error { return c.wait(t) }

@@ -25,6 +25,8 @@ type rig struct {
 	nodes []*node
 	links map[[2]uint64]*faults // by dialler and dialled
 	tune  func(*replica.Config)
+	// machine wraps the list that every group has; nil = as it is.
+	machine func(*replica.ListMachine) replica.Machine
 }
 
 // node is one of them.
@@ -74,12 +76,25 @@ func (r *relay) Messages(from uint64, ms []replica.Message) { r.h.Load().Step(fr
 
 func (r *relay) Call(uint64, []byte, func([]byte, bool)) {}
 
-func (r *relay) Bulk(context.Context, uint64, net.Conn) {}
+func (r *relay) Bulk(ctx context.Context, from uint64, conn net.Conn) {
+	r.h.Load().ServeBulk(ctx, from, conn)
+}
+
+func (r *relay) DialBulk(ctx context.Context, to uint64) (net.Conn, error) {
+	if t := r.t.Load(); t != nil {
+		return t.DialBulk(ctx, to)
+	}
+	return nil, errCut
+}
 
 func (r *relay) Lost(n uint64) { r.h.Load().Lost(n) }
 
 func (r *relay) Connected(p transport.Hello) {
-	r.h.Load().Connected(replica.Peer{Node: p.NodeID, Directory: p.Directory, Starts: p.StartCount, Suspect: p.Suspect, Shards: int(p.Shards)})
+	r.h.Load().Connected(peerOf(p))
+}
+
+func peerOf(p transport.Hello) replica.Peer {
+	return replica.Peer{Node: p.NodeID, Directory: p.Directory, Starts: p.StartCount, Run: p.Run, Suspect: p.Suspect, Shards: int(p.Shards)}
 }
 
 func (r *relay) ControlFrame(from uint64, kind uint8, shard uint16, body []byte) {
@@ -198,7 +213,7 @@ func (n *node) start() {
 	n.relay = &relay{}
 	cfg := replica.TestConfig(n.fs)
 	cfg.Dir = filepath.Join(n.dir, "node")
-	cfg.NodeID, cfg.Transport = n.id, n.relay
+	cfg.NodeID, cfg.Transport, cfg.Bulk = n.id, n.relay, n.relay
 	cfg.Tick = 20 * time.Millisecond
 	if n.rig.tune != nil {
 		n.rig.tune(&cfg)
@@ -216,8 +231,15 @@ func (n *node) start() {
 		DialTimeout: 200 * time.Millisecond, HandshakeTimeout: 500 * time.Millisecond,
 		Logger: cfg.Logger,
 	}
+	h := n.h
+	tc.Current = func() transport.Hello {
+		own := h.Self()
+		return transport.Hello{Directory: own.Directory, StartCount: own.Starts, Run: own.Run, Suspect: own.Suspect}
+	}
+	tc.Admit = func(p transport.Hello) error { return h.AdmitPeer(peerOf(p)) }
+	tc.Outdated, tc.Alive = h.Outdated, h.Alive
 	for _, o := range n.rig.nodes {
-		if o != n {
+		if o.id != n.id {
 			tc.Peers = append(tc.Peers, transport.Peer{NodeID: o.id, Name: fmt.Sprint("node-", o.id), Address: o.address})
 		}
 	}
@@ -288,6 +310,9 @@ func (n *node) join(gc replica.GroupConfig) *member {
 	n.rig.t.Helper()
 	m := replica.NewListMachine(n.rig.t)
 	gc.Machine = m
+	if n.rig.machine != nil {
+		gc.Machine = n.rig.machine(m)
+	}
 	g, err := n.h.StartGroup(n.rig.t.Context(), gc)
 	if err != nil {
 		n.rig.t.Fatalf("node %d: %v", n.id, err)
