@@ -60,27 +60,26 @@ type fakeServer struct {
 	ln net.Listener
 	wg sync.WaitGroup
 
-	mu          sync.Mutex
-	whippet     bool
-	fence       bool
-	window      uint16
-	script      func(*fakeRequest) verdict
-	cut         int // close after so many bytes of the next send; -1 = off
-	conns       map[*fakeConn]struct{}
-	count       map[wire.Code]int
-	clients     []wire.U128 // of every registration
-	session     uint64
-	commit      uint64
-	parts       []*fakePartition
-	meta        map[wire.U128]fakeMeta
-	streams     []string
-	members     map[wire.U128]bool
-	assigned    []uint32
-	generation  uint64
-	maxPipeline int
-	readable    bool
-	bound       map[wire.U128]uint64 // client → its newest session
-	closed      bool
+	mu         sync.Mutex
+	whippet    bool
+	fence      bool
+	window     uint16
+	script     func(*fakeRequest) verdict
+	cut        int // close after so many bytes of the next send; -1 = off
+	conns      map[*fakeConn]struct{}
+	count      map[wire.Code]int
+	clients    []wire.U128 // of every registration
+	session    uint64
+	commit     uint64
+	parts      []*fakePartition
+	meta       map[wire.U128]fakeMeta
+	streams    []string
+	members    map[wire.U128]bool
+	assigned   []uint32
+	generation uint64
+	readable   bool
+	bound      map[wire.U128]uint64 // client → its newest session
+	closed     bool
 }
 
 type fakeMeta struct {

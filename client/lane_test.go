@@ -30,10 +30,9 @@ type laneModel struct {
 	log  []int
 	done map[uint64]int // request id → what it appended
 
-	writes  []*modelWrite
-	trace   []string
-	lossy   bool
-	nothing int // events in a row that changed nothing
+	writes []*modelWrite
+	trace  []string
+	lossy  bool
 }
 
 type modelWrite struct {

@@ -20,8 +20,6 @@ const (
 	suspectAfter = time.Second
 )
 
-var errNobodyToAsk = errors.New("no connection to ask for the primary")
-
 // routeKey names a partition. Streams and topics are numeric where they are known,
 // and created tells a topic from an earlier one with the same numbers.
 type routeKey struct {

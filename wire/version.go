@@ -7,7 +7,7 @@ type Version uint32
 // The version that this package speaks, and the lowest client that a server of
 // this version accepts: the same with patch 0.
 const (
-	CurrentVersion Version = 0<<20 | 11<<10 | 0
+	CurrentVersion Version = 11 << 10 // 0.11.0
 	MinVersion     Version = CurrentVersion &^ 0x3ff
 )
 

@@ -192,7 +192,7 @@ func (b *Broker) submit(ctx context.Context, g *replica.Group, r replica.Request
 // nothing else to do: the outcome may be there when it returns.
 func (c *conn) submitHere(ctx context.Context, g *replica.Group, r replica.Request) error {
 	c.sink.Hold(true)
-	err := g.SubmitHere(nil, r) //nolint:staticcheck // nil = do not wait
+	err := g.TrySubmitHere(r)
 	if errors.Is(err, replica.ErrBusy) {
 		c.sink.Hold(false)
 	}

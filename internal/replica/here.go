@@ -8,9 +8,16 @@ const maxRounds = 2
 
 // SubmitHere is Submit for a goroutine that has nothing better to do than to wait for the outcome: when nobody runs the
 // shard, it does, so that the outcome is there, if it needs neither a flush nor another node, when SubmitHere returns. That
-// saves two switches between goroutines per request. The caller must hold no lock that an outcome takes. A nil context does
-// not wait for room: ErrBusy.
-func (g *Group) SubmitHere(ctx context.Context, r Request) error {
+// saves two switches between goroutines per request. The caller must hold no lock that an outcome takes.
+func (g *Group) SubmitHere(ctx context.Context, r Request) error { return g.submitHere(ctx, r) }
+
+// TrySubmitHere is SubmitHere that never waits for room: ErrBusy.
+func (g *Group) TrySubmitHere(r Request) error {
+	var never context.Context // nil = do not wait
+	return g.submitHere(never, r)
+}
+
+func (g *Group) submitHere(ctx context.Context, r Request) error {
 	if err := g.admissible(r); err != nil {
 		return err
 	}

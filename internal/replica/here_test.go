@@ -18,7 +18,7 @@ func TestSubmitHere(t *testing.T) {
 	const n = 100
 	for i := range uint64(n) {
 		c := newCommand(i + 1)
-		if err := g.SubmitHere(nil, c); err != nil { //nolint:staticcheck // nil = do not wait
+		if err := g.TrySubmitHere(c); err != nil {
 			t.Fatal(err)
 		}
 		select {

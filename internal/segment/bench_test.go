@@ -203,7 +203,6 @@ func BenchmarkAppend(b *testing.B) {
 			var ours, plain time.Duration
 			entries := make([]Entry, 1)
 			offset, off := uint64(0), int64(0)
-			const turn = 16
 			for n := 0; b.Loop(); n++ {
 				le.PutUint64(data[offBaseOffset:], offset)
 				offset += count

@@ -130,9 +130,6 @@ type seg struct {
 
 func (s *seg) firstIndex() uint64 { return s.start.index + 1 }
 
-// purged tells that the segment ends with a purge.
-func (s *seg) purged() bool { return s.end.gen != s.start.gen }
-
 // Log is the log of one group. See the package comment for who may call what.
 type Log struct {
 	fs  vfs.FS

@@ -30,9 +30,8 @@ type found struct {
 	idx     loadedIndex
 	hasIdx  bool
 
-	end     state
-	rebuilt bool
-	saved   int
+	end   state
+	saved int
 }
 
 // listSegments returns the segment files of a log directory in their order.
@@ -111,8 +110,6 @@ type recovery struct {
 	files   []*found
 	out     Recovery
 	scratch []byte
-	// entries and indexer of the file walked last
-	entries []indexEntry
 }
 
 // Open opens the log in dir, which is made by the first write when it is

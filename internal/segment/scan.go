@@ -129,20 +129,20 @@ func (s *scanner) follows(r *record) string {
 }
 
 // after is the state behind a record.
-func (st state) after(r *record) state {
-	st.index, st.term, st.chain = r.index, r.term, r.after
-	st.pos += r.length
+func (s state) after(r *record) state {
+	s.index, s.term, s.chain = r.index, r.term, r.after
+	s.pos += r.length
 	switch {
 	case r.data():
-		st.offset = r.offset + uint64(r.count)
-		st.ts = max(st.ts, r.ts)
+		s.offset = r.offset + uint64(r.count)
+		s.ts = max(s.ts, r.ts)
 	case r.kind == KindPurge:
-		st.gen = r.generation
+		s.gen = r.generation
 		fallthrough
 	default:
-		st.ctrl += r.length
+		s.ctrl += r.length
 	}
-	return st
+	return s
 }
 
 func (s *scanner) broken(reason string) error {
