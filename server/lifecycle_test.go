@@ -208,7 +208,7 @@ func TestDeletedPartitionsLeaveNoFiles(t *testing.T) {
 	}
 	stop(t, s)
 	// A leftover of a partition that nobody knows, and a directory that is not ours.
-	leftover := filepath.Join(dir, "streams", "5", "topics", "5", "partitions", "0-999")
+	leftover := filepath.Join(dir, "streams", "5", "topics", "5", "partitions", "0-2")
 	foreign := filepath.Join(dir, "streams", "5", "topics", "5", "partitions", "notes")
 	for _, d := range []string{leftover, foreign} {
 		if err := os.MkdirAll(d, 0o750); err != nil {

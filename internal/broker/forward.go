@@ -180,6 +180,7 @@ func (b *Broker) ask(ctx context.Context, node uint64, r *cluster.Request, moved
 	look := time.NewTicker(callGrace)
 	defer look.Stop()
 	over := ctx.Done()
+	began := time.Now()
 	for {
 		select {
 		case <-ended:
@@ -188,7 +189,7 @@ func (b *Broker) ask(ctx context.Context, node uint64, r *cluster.Request, moved
 			// The other node has the same deadline; its answer may be on the way.
 			over = nil
 		case <-look.C:
-			if over == nil || moved() {
+			if over == nil || time.Since(began) > movedGrace && moved() {
 				select {
 				case <-ended:
 					return reply, err

@@ -338,7 +338,7 @@ func (l *lane) target(op *sendOp) uint64 {
 		leader = l.hint.Leader
 	}
 	switch {
-	case leader == b.self() && !st.Ready, leader == l.refused:
+	case leader == b.self() && st.Role != replica.Leader, leader == l.refused: // a leader that may not admit yet holds it
 		return 0
 	case leader != 0 && leader != b.self() && !b.cfg.Peers.Up(leader):
 		return 0
@@ -476,7 +476,7 @@ func (l *lane) overdue(c *call, now time.Duration) bool {
 	if now >= c.op.until+callGrace {
 		return true
 	}
-	if now < c.at+callGrace {
+	if now < c.at+movedGrace {
 		return false
 	}
 	st := l.part.group.Status()

@@ -35,9 +35,11 @@ type Peers interface {
 const (
 	// holdWait is how long a request waits for a primary, by default (routing.md D.13).
 	holdWait = 5 * time.Second
-	// callGrace is what a call to another node gets beyond the time that the other node has for it, and before
-	// a change of primaries counts against it.
+	// callGrace is what a call to another node gets beyond the time that the other node has for it.
 	callGrace = 200 * time.Millisecond
+	// movedGrace is how old a call must be before a change of primaries counts against it: a node that hands over answers
+	// what it held meanwhile.
+	movedGrace = time.Second
 	// pace is how often requests that wait for a primary look for one.
 	pace = 10 * time.Millisecond
 	// heldBytes and heldRequests bound what waits for a primary or is on its way to one, on the whole node.
