@@ -587,7 +587,8 @@ func (l *link) written(batch []*call, n int64, err error) {
 
 // checkSilence ends the link when a call has been waiting for too long: a hard
 // call, or any call of a lockstep link, past its deadline; any other past twice
-// its time, which is how long a late reply is waited for (routing D.6). A data
+// its time, which is how long a late reply is waited for (routing D.6), but not
+// before a server had time to answer: callers may be in a hurry. A data
 // link also ends when it says nothing at all while it is asked.
 func (l *link) checkSilence(now time.Time, quiet *silence) {
 	l.mu.Lock()
@@ -602,7 +603,7 @@ func (l *link) checkSilence(now time.Time, quiet *silence) {
 		}
 		limit := c.deadline
 		if !c.hard && !l.lockstep {
-			limit = limit.Add(c.deadline.Sub(c.sent))
+			limit = later(limit.Add(c.deadline.Sub(c.sent)), c.sent.Add(2*l.o.AttemptTimeout))
 		}
 		if c.state == callWritten && !c.held && now.After(limit) {
 			silent = true
