@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,9 +48,9 @@ func (c *upCmd) Run(inv *invocation) error {
 			return fmt.Errorf("remove the old ready file: %w", err)
 		}
 	}
-	exe, err := os.Executable()
+	exe, err := c.executable()
 	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
+		return err
 	}
 	if c.Nodes > 1 {
 		return c.cluster(inv, exe)
@@ -88,6 +89,59 @@ func (c *upCmd) check() error {
 		return fmt.Errorf("the data in %s is %s: start it with --nodes %d, or give another directory with --data", c.Data, what, held)
 	}
 	return nil
+}
+
+// executable is the program that nodes run. "go run" deletes what it built when this process ends, which nodes must
+// survive: they get a copy beside their data.
+func (c *upCmd) executable() (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	if !builtByGoRun(exe) {
+		return exe, nil
+	}
+	kept, err := filepath.Abs(filepath.Join(c.Data, "whippet"))
+	if err == nil {
+		err = copyProgram(exe, kept)
+	}
+	if err != nil {
+		return "", fmt.Errorf("keep a copy of this program for the nodes: %w", err)
+	}
+	return kept, nil
+}
+
+// builtByGoRun reports whether a program is one that "go run" built and will delete.
+func builtByGoRun(exe string) bool {
+	return strings.Contains(exe, string(filepath.Separator)+"go-build")
+}
+
+// copyProgram puts a program in the place of another, which may be running.
+func copyProgram(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }() // read only
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	out, err := os.CreateTemp(filepath.Dir(to), "whippet.*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(out.Name()) }() // gone already after the rename
+	_, err = io.Copy(out, in)
+	if err == nil {
+		err = out.Chmod(0o755)
+	}
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(out.Name(), to)
 }
 
 // describe signs in to the node, which proves that it accepts requests, and learns its name.
@@ -148,8 +202,8 @@ func invokedAs() string {
 	if err != nil {
 		return "whippet"
 	}
-	if strings.Contains(exe, string(filepath.Separator)+"go-build") {
-		return "go run ./cmd/whippet" // a program that "go run" built and will delete
+	if builtByGoRun(exe) {
+		return "go run ./cmd/whippet"
 	}
 	if found, err := exec.LookPath("whippet"); err == nil {
 		if found, err = filepath.EvalSymlinks(found); err == nil && found == exe {
