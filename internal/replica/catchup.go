@@ -179,7 +179,7 @@ func (g *Group) copyFailed(node uint64) {
 
 // copySilence is how long a leader waits for a word of a replica that copies.
 func (g *Group) copySilence() time.Duration {
-	return max(5*time.Second, 5*time.Duration(g.host.cfg.ElectionTicks)*g.host.cfg.Tick)
+	return 5 * time.Duration(g.host.cfg.ElectionTicks) * g.host.cfg.Tick
 }
 
 // tickFilling looks after the replicas that copy, and withdraws the offer when nobody needs it any more or at its deadline.

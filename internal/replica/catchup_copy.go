@@ -169,6 +169,9 @@ func (e *copyEnded) run(s *shard) {
 	case e.err != nil:
 		s.log.Warn("a copy has failed", "group", g.cfg.ID, "index", c.man.index, "error", e.err)
 		g.copy = nil
+		if local := (*localError)(nil); errors.As(e.err, &local) {
+			return // it would fail again at once; the leader comes back to it when it has heard nothing for a while
+		}
 		g.sideSend(c.leader, side{sideCopyEnded, 0, c.man.index}, g.term.Load(), 0, 0)
 	default:
 		c.complete = true
@@ -502,6 +505,9 @@ func (c *copyJob) fill(ctx context.Context, from uint64, p *segment.Piece, f vfs
 		return nil
 	}
 	return c.fetch(ctx, from, pieceQuestion(c.g.cfg.ID, p, have), func(chunk []byte) error {
+		if !c.g.host.space.admit(int64(len(chunk))) {
+			return &localError{ErrDiskFull} // the room that is left is for what is acknowledged
+		}
 		if _, err := f.WriteAt(chunk, have); err != nil {
 			return &localError{err}
 		}

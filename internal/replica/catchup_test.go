@@ -396,6 +396,67 @@ func TestCopySourceDies(t *testing.T) {
 	c.waitEqual(upTo(f.next))
 }
 
+// TestCopyDeadline lets the offer end again and again before the copy is complete.
+func TestCopyDeadline(t *testing.T) {
+	c, b := tunedCopyCluster(t, 3, withData(64<<10, 300), func(cfg *Config) { cfg.TransferDeadline = 60 * time.Millisecond })
+	f := &filler{t: t, c: c}
+	l := c.leader()
+	down := c.others(l)[0]
+	c.kill(down)
+	for range 20 {
+		f.send(25, 4000)
+	}
+	f.trimmed(2)
+	var chunks atomic.Int64
+	b.mu.Lock()
+	b.wrap = func(_, _ uint64, conn net.Conn) net.Conn { return slowConn{conn, &chunks} }
+	b.mu.Unlock()
+	c.start(down)
+	for range 20 {
+		f.send(10, 4000) // the log goes on and is trimmed
+	}
+	c.waitEqual(upTo(f.next))
+	if chunks.Load() == 0 {
+		t.Error("nothing was copied: the test tests nothing")
+	}
+}
+
+// slowConn waits a little for each read, as a long line would.
+type slowConn struct {
+	net.Conn
+	n *atomic.Int64
+}
+
+func (c slowConn) Read(p []byte) (int, error) {
+	c.n.Add(1)
+	time.Sleep(5 * time.Millisecond) // the fault itself
+	return c.Conn.Read(p)
+}
+
+// TestCopyFullDisk has no room on the copying node at first.
+func TestCopyFullDisk(t *testing.T) {
+	c, b := tunedCopyCluster(t, 3, withData(64<<10, 100), func(cfg *Config) { cfg.ReserveBytes = 64 << 10 })
+	f := &filler{t: t, c: c}
+	l := c.leader()
+	down := c.others(l)[0]
+	c.kill(down)
+	for range 20 {
+		f.send(10, 6000)
+	}
+	f.trimmed(2)
+	down.fs.SetCapacity(down.fs.Used() + 300<<10)
+	c.start(down)
+	asked := func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.from[l.id] > 0
+	}
+	waitFor(t, "a copy to be tried", asked)
+	waitFor(t, "a full disk", func() bool { return down.h.space.full.Load() })
+	down.fs.SetCapacity(0)
+	c.waitEqual(upTo(f.next))
+}
+
 // TestTwoCopiesAtOnce fills two followers together.
 func TestTwoCopiesAtOnce(t *testing.T) {
 	c, _ := copyCluster(t, 5, withData(16<<10, 100))

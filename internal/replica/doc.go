@@ -32,6 +32,11 @@
 // and live on the pings of their nodes (sleep.go). What happens when a node is silent, comes back or says goodbye is in
 // links.go, who becomes leader then in failover.go, and how leadership is handed on in handover.go.
 //
+// A replica that needs more of the log than is kept is filled by copying a checkpoint and segments (catchup.go: the offer,
+// catchup_copy.go: the copy, catchup_install.go: how it takes the place of the files). One that may have lost what it
+// acknowledged is suspect and has no vote until it has everything again (suspect.go); nodes remember each other's directories
+// for that (suspect_peers.go). What raft's library must not be given by a peer is kept away from it in guard.go.
+//
 // # Invariants
 //
 //   - A request's outcome is told exactly once: by the Machine (Admit that answers, Apply) or by Request.Fail.
@@ -47,4 +52,6 @@
 //     leader tells it to. A leader that may have told it to has no lease.
 //   - A leader sleeps only when every replica sleeps or says otherwise in its next answer.
 //   - A group without work is touched by nobody: no tick, no timer, no goroutine of its own.
+//   - A suspect replica gives no vote, except that all voters were asked and the longest log is chosen; suspicion ends only
+//     durably. Files are replaced by a copy only as a whole, and raft hears of a snapshot only when its files are in place.
 package replica

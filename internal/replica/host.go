@@ -279,10 +279,13 @@ func (g *Group) adopt(l loaded) error {
 	g.confChanged()
 	g.vote = g.host.votes.log.get(g.cfg.ID)
 	if g.vote.term < max(l.lastTerm, l.term) {
+		// A sole voter: nobody else can have voted. Else votes were lost, and this replica must not give any. The term is
+		// written with the next vote, at the latest when the replica is not suspect any more.
 		if !g.solo.Load() && g.suspicion&votesLost == 0 {
-			return fmt.Errorf("the log is of term %d, but the votes know only term %d", l.lastTerm, g.vote.term)
+			if err := g.lostVotes(max(l.lastTerm, l.term)); err != nil {
+				return err
+			}
 		}
-		// Nobody else can have voted, or this replica knows that it must not. It is written with the next vote.
 		g.vote = vote{term: max(l.lastTerm, l.term)}
 	}
 	commit := max(l.index, l.log.FirstIndex()-1)
@@ -400,6 +403,13 @@ func (h *Host) StopGroup(ctx context.Context, id GroupID, deleteFiles bool) erro
 	return nil
 }
 
+// Forget drops what the node keeps of a group that was deleted while it did not run here: its vote and its suspicion. The
+// group must not run, and its files must be gone.
+func (h *Host) Forget(id GroupID) {
+	h.votes.log.forget(id)
+	h.suspects.forget(id)
+}
+
 // end checkpoints and closes a group that has left its shard.
 func (g *Group) end() (err error) {
 	defer func() {
@@ -443,6 +453,9 @@ func (h *Host) Step(from uint64, messages []Message) {
 		size := int64(64)
 		for _, e := range m.Raft.Entries {
 			size += int64(len(e.Data)) + 32
+		}
+		if m.Raft.Snapshot != nil {
+			size += int64(len(m.Raft.Snapshot.Data))
 		}
 		g.shard.inbox.step(g, m.Raft, size)
 	}

@@ -247,11 +247,32 @@ func (g *Group) trySound() {
 	case !c.matched || g.embargo > 0:
 		return
 	}
+	if stored := g.host.votes.log.get(g.cfg.ID); stored.term < g.vote.term {
+		g.storeVote()
+		return
+	}
 	c.clearing = true
 	if g.cfg.ID == MetadataGroup {
 		g.host.suspects.limit(c.goal)
 	}
 	g.host.suspects.notes.put(suspectNote{g})
+}
+
+// storeVote has the group's term and vote stored, when it began with some that were not.
+func (g *Group) storeVote() {
+	if g.jobs.len() == 0 {
+		g.jobs.push(g.shard.newJob(job{g: g, m: &raftpb.Message{}, vote: g.vote, needVote: true}))
+		g.pump()
+	}
+}
+
+// lostVotes makes the replica suspect when its log is of a term that its votes do not know. Durable when it returns nil.
+func (g *Group) lostVotes(term uint64) error {
+	g.host.cfg.Logger.Error("the votes of a group are lost: it has none until it has matched the others", "group", g.cfg.ID,
+		"term of the log", term, "term of the votes", g.vote.term)
+	g.suspicion |= tailLost | votesLost | logLost
+	g.host.suspects.add(g.cfg.ID, g.suspicion)
+	return g.host.suspects.save()
 }
 
 // soundControl brings the end of a suspicion back when it is durable.

@@ -365,6 +365,33 @@ func TestWipedNode(t *testing.T) {
 	}
 }
 
+// TestVotesLost loses the node's own files, but not those of the groups.
+func TestVotesLost(t *testing.T) {
+	d := newDoubtCluster(t, 3, nil)
+	f := &filler{t: t, c: d.cluster}
+	l := d.leader()
+	f.send(20, 100)
+	d.waitEqual(upTo(f.next))
+	victim := d.others(l)[0]
+	d.kill(victim)
+	if err := victim.fs.RemoveAll("/data/node"); err != nil {
+		t.Fatal(err)
+	}
+	d.boot(victim)
+	waitFor(t, "the end of the suspicion", func() bool { return !victim.g.Suspect() })
+	f.send(5, 10)
+	d.waitEqual(upTo(f.next))
+	d.kill(victim)
+	d.boot(victim)
+	if victim.g.Suspect() || victim.g.Err() != nil {
+		t.Errorf("after a restart: suspect %v, %v", victim.g.Suspect(), victim.g.Err())
+	}
+	d.kill(l)
+	f.send(5, 10)
+	d.boot(l)
+	d.waitEqual(upTo(f.next))
+}
+
 // TestOldCopy puts an old copy of a node's directory back.
 func TestOldCopy(t *testing.T) {
 	for _, who := range []string{"follower", "former leader"} {
