@@ -24,7 +24,7 @@ type Config struct {
 	Rand      io.Reader    // for the directory id; nil = crypto/rand
 	Logger    *slog.Logger // nil = nothing is logged
 	Transport Transport    // nil = no other nodes
-	Bulk      Bulk         // nil = replicas cannot be filled by copying
+	Bulk      Bulk         // nil = the Transport, if it is one; else replicas cannot be filled by copying
 
 	Shards        int           // of partitions, besides the one of the metadata; 0 = GOMAXPROCS
 	Tick          time.Duration // 0 = 100 ms
@@ -103,6 +103,9 @@ func (c *Config) setDefaults() error {
 	setDefault(&c.CheckpointBytes, 64<<20)
 	setDefault(&c.Transfers, 8)
 	setDefault(&c.TransferDeadline, 10*time.Minute)
+	if c.Bulk == nil {
+		c.Bulk, _ = c.Transport.(Bulk)
+	}
 	if c.Rand == nil {
 		c.Rand = rand.Reader
 	}
