@@ -25,6 +25,7 @@ type benchCmd struct {
 	Ratio       benchRatioCmd   `cmd:"" name:"ratio" help:"Measure server and floor in turns, and print the ratios."`
 	Node        benchNodeCmd    `cmd:"" name:"node" help:"Measure a node's start, its idle cost, and its restart after kill -9."`
 	Split       benchSplitCmd   `cmd:"" name:"split-primaries" help:"Measure what it costs that a topic's primaries stand on several nodes, on a cluster of its own."`
+	Cluster     benchClusterCmd `cmd:"" name:"cluster" help:"Measure what a cluster of its own does when primaries move, a node dies, and with many partitions."`
 	FloorServer floorServerCmd  `cmd:"" name:"floor-server" hidden:"" help:"Be the floor."`
 }
 
