@@ -21,7 +21,7 @@ const (
 	survivorTries = 4
 	survivorEvery = 100 * time.Millisecond
 	eagerEvery    = 25 * time.Millisecond
-	campaignStep  = 200 * time.Millisecond
+	campaignStep  = 300 * time.Millisecond
 )
 
 // campaignSoon lets this replica ask for votes at a time, and a number of times, until there is a leader.
@@ -33,7 +33,7 @@ func (g *Group) campaignSoon(at time.Duration, tries int, every time.Duration) {
 	g.tries = tries
 }
 
-// tickEager lets those ask for votes whose time it is; it reports whether any did.
+// tickEager lets those ask for votes whose time it is and for which nothing has just arrived; it reports whether any did.
 func (s *shard) tickEager() bool {
 	if len(s.eager) == 0 {
 		return false
@@ -44,7 +44,7 @@ func (s *shard) tickEager() bool {
 			g.tries = 0
 			return true
 		}
-		if now < g.tryAt || !g.mayCampaign() {
+		if now < g.tryAt || len(g.msgs) > 0 || !g.mayCampaign() {
 			return false
 		}
 		g.tryAt = now + g.tryEvery

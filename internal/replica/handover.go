@@ -204,7 +204,7 @@ func (h *Host) HandOver(ctx context.Context) (left int, err error) {
 	wg.Wait()
 	h.goodbye()
 	if left > 0 {
-		return left, fmt.Errorf("replica: %d groups found no other leader: %w", left, context.Cause(ctx))
+		return left, fmt.Errorf("%w: %d groups found no other leader", ErrBehind, left)
 	}
 	return 0, nil
 }

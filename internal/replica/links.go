@@ -160,7 +160,7 @@ func (s *shard) tickLinks(n int) {
 // silent acts on a node, or one of its shards, that was not heard of for an election timeout: the groups that it led look
 // for another leader at once, and those that sleep here stay awake until it is back.
 func (s *shard) silent(l *link, shard int) {
-	s.log.Info("a node is silent", "node", l.node, "of", shard)
+	s.log.Warn("a node is silent", "node", l.node, "its_shard", shard)
 	for _, g := range s.groups {
 		if l.of(g.cfg.ID) != shard || !g.memberOn(l.node) {
 			continue

@@ -6,7 +6,8 @@ import (
 	"log/slog"
 )
 
-// raftLogger passes what raft says to slog. What raft calls information is about single messages of single groups: debug.
+// raftLogger passes what raft says to slog. What raft calls information is about single messages of single groups, and what
+// it warns of happens to a thousand groups at once: debug. What an operator has to know the host says, once for a node.
 type raftLogger struct {
 	log   *slog.Logger
 	group GroupID
@@ -30,8 +31,8 @@ func (l *raftLogger) Debug(v ...any)                   { l.line(slog.LevelDebug,
 func (l *raftLogger) Debugf(format string, v ...any)   { l.format(slog.LevelDebug, format, v) }
 func (l *raftLogger) Info(v ...any)                    { l.line(slog.LevelDebug, v) }
 func (l *raftLogger) Infof(format string, v ...any)    { l.format(slog.LevelDebug, format, v) }
-func (l *raftLogger) Warning(v ...any)                 { l.line(slog.LevelWarn, v) }
-func (l *raftLogger) Warningf(format string, v ...any) { l.format(slog.LevelWarn, format, v) }
+func (l *raftLogger) Warning(v ...any)                 { l.line(slog.LevelDebug, v) }
+func (l *raftLogger) Warningf(format string, v ...any) { l.format(slog.LevelDebug, format, v) }
 func (l *raftLogger) Error(v ...any)                   { l.line(slog.LevelError, v) }
 func (l *raftLogger) Errorf(format string, v ...any)   { l.format(slog.LevelError, format, v) }
 

@@ -189,11 +189,11 @@ func (s *shard) round() bool {
 	clear(s.settled)
 	s.settled = s.settled[:0]
 	s.ticked = s.tick()
+	s.handle(s.items)
 	asked := s.tickEager()
 	if len(s.items) == 0 && !s.ticked && !asked {
 		return false
 	}
-	s.handle(s.items)
 	clear(s.items)
 	if s.ticked {
 		// After what arrived: it may be a sign of life.
