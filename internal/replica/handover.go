@@ -249,9 +249,8 @@ func (c *heirControl) run(s *shard) {
 	var best uint64
 	var most tracker.Progress
 	g.rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
-		l := s.link(id)
 		if id == s.host.cfg.NodeID || typ != raft.ProgressTypePeer || pr.State != tracker.StateReplicate ||
-			(s.host.controls != nil && !l.up(g.cfg.ID)) {
+			(s.host.controls != nil && !s.link(id).up(g.cfg.ID)) {
 			return
 		}
 		if best == 0 || pr.Match > most.Match || pr.Match == most.Match && g.rankOf(id) > g.rankOf(best) {
