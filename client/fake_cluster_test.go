@@ -650,6 +650,9 @@ func (c *clusterConn) pollReply(req *clusterRequest, h wire.ReplyHeader) []byte 
 
 func (c *clusterConn) change(req *clusterRequest, h wire.ReplyHeader) []byte {
 	s := c.n.s
+	if !s.whippet && c.n.id != s.leader {
+		return wire.AppendReply(nil, h, wire.AppendResultError(nil, wire.ErrTransientNotAccepted))
+	}
 	s.commit++
 	h.Commit = s.commit
 	switch req.Operation {

@@ -45,11 +45,18 @@ type HookSend interface {
 	OnSend(outcome, path string, messages, bytes int, took time.Duration)
 }
 
-// HookLane: lanes_ambiguous, lane_blocked_seconds, lane_depth.
+// HookLane: lanes_ambiguous. The depth of lanes is in [Client.RouterStats].
 type HookLane interface {
 	// OnLaneAmbiguous is called when a lane starts (+1) and stops (-1) holding
 	// writes of unknown outcome.
 	OnLaneAmbiguous(delta int)
+}
+
+// HookLaneBlocked: lane_blocked_seconds.
+type HookLaneBlocked interface {
+	// OnLaneBlocked is called when a lane holds no writes of unknown outcome any
+	// more: for so long it did.
+	OnLaneBlocked(took time.Duration)
 }
 
 // HookBackpressure: link_backpressure_seconds, hol_wait_seconds{cause}.
@@ -105,6 +112,7 @@ type hooks struct {
 	lookup       []HookRouteLookup
 	confirm      []HookRouteConfirm
 	attach       []HookAttach
+	blocked      []HookLaneBlocked
 }
 
 func sortHooks(list []Hook) *hooks {
@@ -122,6 +130,7 @@ func sortHooks(list []Hook) *hooks {
 		keep(&h.lookup, v)
 		keep(&h.confirm, v)
 		keep(&h.attach, v)
+		keep(&h.blocked, v)
 	}
 	return h
 }
@@ -201,5 +210,11 @@ func (h *hooks) onRouteConfirm(took time.Duration) {
 func (h *hooks) onAttach(address, result string, took time.Duration) {
 	for _, v := range h.attach {
 		v.OnAttach(address, result, took)
+	}
+}
+
+func (h *hooks) onBlocked(took time.Duration) {
+	for _, v := range h.blocked {
+		v.OnLaneBlocked(took)
 	}
 }

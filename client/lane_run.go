@@ -78,8 +78,8 @@ func (x sessionLinks) current(want) (*link, changes, error) {
 	return l, changes{changed}, fault
 }
 func (x sessionLinks) renew(l *link, cause error) { x.s.renew(l, cause) }
-func (x sessionLinks) refused(*link)              {}
-func (x sessionLinks) admitted(*link)             {}
+func (x sessionLinks) refused(l *link)            { x.s.refused(l) }
+func (x sessionLinks) admitted(*link)             { x.s.refusedAt.Store(0) }
 func (x sessionLinks) missing(*link)              {}
 func (x sessionLinks) suspect(*link)              {}
 func (x sessionLinks) hint(*link, *wire.Route)    {}
@@ -102,6 +102,7 @@ type lane struct {
 	running bool
 	pins    int          // producers that hold on to it
 	window  atomic.Int32 // core.window, for room
+	inDoubt atomic.Int64 // since when, in ns; 0 = not
 
 	wake chan struct{}
 }
@@ -284,6 +285,7 @@ func (ln *lane) apply(fx *effects) {
 	}
 	if fx.delta != 0 {
 		ln.c.h.onAmbiguous(fx.delta)
+		ln.doubt(fx.delta > 0)
 	}
 	if fx.refresh {
 		ln.c.topics.invalidate(ln.stream, ln.topic)
@@ -306,6 +308,19 @@ func (ln *lane) apply(fx *effects) {
 	}
 	for _, w := range fx.released {
 		w.owner.released(w)
+	}
+}
+
+// doubt tells for how long the lane held writes of unknown outcome.
+func (ln *lane) doubt(begins bool) {
+	if len(ln.c.h.blocked) == 0 {
+		return
+	}
+	now := time.Now().UnixNano()
+	if begins {
+		ln.inDoubt.Store(now)
+	} else if since := ln.inDoubt.Swap(0); since != 0 {
+		ln.c.h.onBlocked(time.Duration(now - since))
 	}
 }
 

@@ -187,6 +187,9 @@ func (r *router) dialAs(ctx context.Context, n *node, ident *identity, role stri
 		<-l.done
 		return nil, err
 	}
+	for _, s := range n.slots {
+		s.lost.Store(0)
+	}
 	r.pool.mu.Lock()
 	r.pool.links[l] = struct{}{}
 	r.pool.mu.Unlock()
@@ -233,7 +236,7 @@ type slot struct {
 	node  *node
 	class class
 	cur   atomic.Pointer[link] // may have ended
-	down  atomic.Bool          // a link was lost or could not be made, and none was since
+	lost  atomic.Int64         // when a link was lost or could not be made, in ns, if none was made to the node since; else 0
 
 	mu       sync.Mutex
 	ident    *identity
@@ -252,6 +255,12 @@ type slot struct {
 func newSlot(r *router, n *node, k class) *slot {
 	return &slot{r: r, node: n, class: k, ident: newIdentity(), changed: make(chan struct{})}
 }
+
+// miss notes that the node cannot be reached.
+func (s *slot) miss() { s.lost.Store(time.Now().UnixNano()) }
+
+// down reports whether the node could not be reached when that was tried last.
+func (s *slot) down() bool { return s.lost.Load() != 0 && s.peek() == nil }
 
 // peek gives the link when it is usable.
 func (s *slot) peek() *link {
@@ -315,7 +324,7 @@ func (s *slot) ended(l *link) {
 	defer s.mu.Unlock()
 	if s.cur.Load() == l {
 		if !isWanted(l.reason()) {
-			s.down.Store(true)
+			s.miss()
 		}
 		s.broadcast()
 	}
@@ -389,7 +398,8 @@ func (s *slot) connect(ctx context.Context) (*link, error) {
 		return nil, errMoved
 	case err != nil:
 		defer s.mu.Unlock()
-		s.down.Store(true)
+		s.miss()
+		s.r.refresh() // it may listen elsewhere
 		var ev *evictedError
 		switch {
 		case rejectsLogin(err):
@@ -401,7 +411,6 @@ func (s *slot) connect(ctx context.Context) (*link, error) {
 	}
 	s.caps = l.caps
 	s.cur.Store(l)
-	s.down.Store(false)
 	s.mu.Unlock()
 	return l, nil
 }

@@ -129,6 +129,7 @@ func (c *recovery) run() {
 			if c.refused(err) {
 				return
 			}
+			n.slots[classWrite].miss()
 			failures++
 			t := time.NewTimer(backoff(failures-1, firstRetry, maxRetryPause))
 			select {

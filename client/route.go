@@ -120,7 +120,7 @@ func (rt *route) current(down bool, w want) (*node, <-chan struct{}, error) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	rt.updateLocked(func(k *routeCore, now time.Time) {
-		if down && k.node != nil {
+		if down && k.node != nil && k.node.lostAt() > k.learned.UnixNano() {
 			k.unreachable(k.node)
 		}
 		k.probe(rt.r.topology.candidates(k.probing), now)

@@ -135,7 +135,7 @@ func (c *Client) readLink(ctx context.Context, rt *route, w want, m *readMode) (
 			return nil, 0, ErrClosed
 		}
 		n := rt.at.Load()
-		down := n != nil && n.slots[classRead].down.Load()
+		down := n != nil && n.slots[classRead].down()
 		var moved <-chan struct{}
 		if n == nil || down {
 			var err error

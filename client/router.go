@@ -23,6 +23,9 @@ type router struct {
 	recoveries     recoveries
 	lookups        chan struct{} // one per lookup in flight
 
+	rosterMu sync.Mutex
+	rosterAt time.Time // of the last time it was asked for
+
 	ticketSem chan struct{} // held by whoever asks for a ticket
 	ticketMu  sync.Mutex
 	token     string
@@ -85,27 +88,56 @@ func (r *router) leave(n *node) {
 	}
 }
 
-// checkParent finds out whether the session still stands, after a node said that
-// it does not: a request on it has the server end it if it is gone.
+// rosterPause is the least time between two questions for the roster.
+const rosterPause = 5 * time.Second
+
+// refresh asks for the roster in the background, after something did not fit what
+// is known: a node could not be reached, or one was named that is not in it.
+func (r *router) refresh() {
+	parent := r.coordinator()
+	if parent == nil {
+		return // a new session reads it anyway
+	}
+	r.rosterMu.Lock()
+	defer r.rosterMu.Unlock()
+	if now := time.Now(); now.Sub(r.rosterAt) >= rosterPause {
+		r.rosterAt = now
+		r.checkParent(parent)
+	}
+}
+
+// checkParent reads the roster over the session. When a node said that the session
+// does not stand any more, this has its server end it if it is so.
 func (r *router) checkParent(parent *link) {
 	r.c.run(func() {
 		ctx, cancel := context.WithTimeout(r.c.ctx, lookupTimeout)
 		defer cancel()
-		req := &wire.GetClusterMetadata{}
-		got, err := parent.roundTrip(ctx, call{op: wire.OpNonReplicated, code: req.Code(), hard: true})
-		if err != nil {
-			return
-		}
-		payload, err := got.reply.Payload(got.body)
+		roster, err := askRoster(ctx, parent)
 		if classifyErr(err) == reactReconnect {
 			r.c.session.renew(parent, err)
-			return
 		}
-		var roster wire.Roster
-		if err == nil && roster.Decode(payload) == nil {
-			r.topology.set(&roster)
+		if err == nil && len(roster.Nodes) > 0 {
+			r.topology.set(roster)
 		}
 	})
+}
+
+// askRoster reads the roster on a link.
+func askRoster(ctx context.Context, l *link) (*wire.Roster, error) {
+	req := &wire.GetClusterMetadata{}
+	got, err := l.roundTrip(ctx, call{op: wire.OpNonReplicated, code: req.Code()})
+	if err != nil {
+		return nil, err
+	}
+	payload, err := got.reply.Payload(got.body)
+	if err != nil {
+		return nil, err
+	}
+	roster := new(wire.Roster)
+	if err := roster.Decode(payload); err != nil {
+		return nil, err
+	}
+	return roster, nil
 }
 
 // ticket gives a token that signs data links in, or "" when there is none.
@@ -195,7 +227,7 @@ func (x *routedLinks) current(w want) (*link, changes, error) {
 	rt := x.target()
 	n := rt.at.Load()
 	var moved <-chan struct{}
-	if n == nil || n.slots[x.class].down.Load() {
+	if n == nil || n.slots[x.class].down() {
 		var fault error
 		if n, moved, fault = rt.current(n != nil, w); n == nil {
 			return nil, changes{moved}, fault

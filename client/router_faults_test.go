@@ -535,3 +535,56 @@ func TestRouterProducerRecreated(t *testing.T) {
 		}
 	})
 }
+
+// TestRouterReleasedLeader: on a released cluster the session goes to the leader,
+// also when another node becomes it. Sends do not care.
+func TestRouterReleasedLeader(t *testing.T) {
+	bubble(t, 3, 2, func(t *testing.T, s *fakeCluster) {
+		s.whippet, s.leader = false, 2
+		ctx := context.Background()
+		c, w := s.connect(0)
+		defer s.close(c, w)
+		at := func(node int) {
+			t.Helper()
+			if now, err := c.Session(ctx); err != nil || now.Address != s.nodes[node].address {
+				t.Fatalf("the session is at %+v, %v; want node %d", now, err, node)
+			}
+		}
+		at(2)
+		if _, err := c.CreateStream(ctx, "a"); err != nil {
+			t.Fatal(err)
+		}
+		sendTo(t, c, 0, "a")
+		s.set(func() { s.leader = 1 })
+		sendTo(t, c, 1, "b")
+		at(2)
+		start := time.Now()
+		if _, err := c.CreateStream(ctx, "b"); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(start); d > 3*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		at(1)
+		if w.moved("leader_change") != 1 || w.moved("coordinator_lost") != 0 {
+			t.Errorf("moves %v", w.moves)
+		}
+	})
+}
+
+// TestRouterElsewhere: a node moves to another address while nobody has a route to
+// tell; the roster does.
+func TestRouterElsewhere(t *testing.T) {
+	bubble(t, 3, 1, func(t *testing.T, s *fakeCluster) {
+		s.move(0, 1)
+		s.mayPoll = false // no routes: the request itself is offered
+		c, w := s.connect(0)
+		defer s.close(c, w)
+		sendTo(t, c, 0, "a")
+		s.kill(1)
+		s.set(func() { s.nodes[1].address = "10.0.9.9:7"; s.nodes[1].down = false })
+		if d := sendTo(t, c, 0, "b"); d > 3*time.Second {
+			t.Errorf("it took %v", d)
+		}
+	})
+}

@@ -47,6 +47,7 @@ type session struct {
 	now       atomic.Pointer[link] // the published link, which may have ended
 	credsNow  atomic.Int64         // wanted
 	router    *router
+	refusedAt atomic.Int64 // since when a released cluster refuses metadata operations, in ns; 0 = it does not
 
 	mu      sync.Mutex
 	link    *link // usable and signed in, or nil
@@ -57,14 +58,16 @@ type session struct {
 	ident   *identity
 	changed chan struct{}
 	lastErr error // of the last attempt to connect
+	// Where the leader of a released cluster is, and how often in a row the session
+	// was sent elsewhere.
+	redirect  string
+	redirects int
 
 	// Owned by run.
 	lastCaps    capabilities
 	tried       bool // ident was used in a sign-in
 	lastAddress string
 	lastStart   time.Time
-	redirect    string // where the leader is, of a released cluster
-	redirects   int    // in a row
 
 	kick chan struct{} // wakes run out of a fault
 	stop context.CancelFunc
@@ -189,7 +192,7 @@ func (s *session) rememberPassword(user wire.Identifier, password string) {
 
 func (s *session) run() {
 	defer close(s.done)
-	attempt, first := 0, true
+	attempt, first, cause := 0, true, "coordinator_lost"
 	for s.ctx.Err() == nil {
 		l, err := s.sweep(&attempt)
 		if err != nil {
@@ -207,11 +210,15 @@ func (s *session) run() {
 			break
 		}
 		if !first {
-			s.h.onMove("coordinator_lost")
+			s.h.onMove(cause)
 		}
 		first = false
 		s.serve(l)
 		s.h.onClose(l.address, roleCoordinator, l.reason())
+		cause = "coordinator_lost"
+		if errors.Is(l.reason(), errRedirect) {
+			cause, attempt = "leader_change", 0
+		}
 		if errors.Is(l.reason(), errNoReply) {
 			s.lastAddress = "" // it may accept connections and say nothing: others first
 		}
@@ -352,7 +359,10 @@ func (s *session) candidates() []string {
 			}
 		}
 	}
-	add(s.redirect, s.lastAddress)
+	s.mu.Lock()
+	add(s.redirect)
+	s.mu.Unlock()
+	add(s.lastAddress)
 	add(s.o.Addresses...)
 	add(s.router.topology.addresses()...)
 	return list
@@ -518,18 +528,60 @@ func (s *session) readRoster(l *link) error {
 		return nil
 	}
 	l.roster = roster
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.redirect = ""
-	leader := roster.Leader()
-	if l.caps.whippet || len(roster.Nodes) < 2 || leader == nil {
-		return nil
-	}
-	if a := addressOf(leader); a != "" && a != l.address && s.redirects < maxRedirects {
+	if a := leaderElsewhere(l, roster); a != "" && s.redirects < maxRedirects {
 		s.redirect = a
 		s.redirects++
 		return errRedirect
 	}
 	s.redirects = 0
 	return nil
+}
+
+// leaderElsewhere is the address of the leader of a released cluster, when it is
+// not where the link goes.
+func leaderElsewhere(l *link, roster *wire.Roster) string {
+	leader := roster.Leader()
+	if l.caps.whippet || len(roster.Nodes) < 2 || leader == nil {
+		return ""
+	}
+	if a := addressOf(leader); a != l.address {
+		return a
+	}
+	return ""
+}
+
+// leaderCheckAfter is how long a node of a released cluster may refuse metadata
+// operations before the session looks for the leader.
+const leaderCheckAfter = 2 * time.Second
+
+// refused: a metadata operation was not accepted. On a released cluster only the
+// leader accepts them, and it may be another node now.
+func (s *session) refused(l *link) {
+	if l.caps.whippet || !s.router.on.Load() {
+		return
+	}
+	now := time.Now().UnixNano()
+	if s.refusedAt.CompareAndSwap(0, now) || time.Duration(now-s.refusedAt.Load()) < leaderCheckAfter {
+		return
+	}
+	s.refusedAt.Store(now)
+	s.router.c.run(func() {
+		ctx, cancel := context.WithTimeout(s.ctx, lookupTimeout)
+		defer cancel()
+		roster, err := askRoster(ctx, l)
+		if err != nil {
+			return
+		}
+		if a := leaderElsewhere(l, roster); a != "" {
+			s.mu.Lock()
+			s.redirect, s.redirects = a, 0
+			s.mu.Unlock()
+			l.fail("redirect", errRedirect)
+		}
+	})
 }
 
 func capabilitiesOf(r *wire.CapabilitiesReply) capabilities {

@@ -92,10 +92,12 @@ func (t *topology) set(roster *wire.Roster) {
 func (t *topology) note(w *wire.Node) *node {
 	t.mu.Lock()
 	n, changed := t.enter(w)
-	if n.seen == 0 {
-		n.seen = t.version
-	}
+	unknown := n.seen != t.version
+	n.seen = max(n.seen, t.version-1) // not of this roster, and not to be forgotten either
 	t.mu.Unlock()
+	if unknown {
+		t.r.refresh()
+	}
 	if changed {
 		t.r.leave(n)
 	}
@@ -170,7 +172,7 @@ func (t *topology) candidates(needed bool) []*node {
 // is none since.
 func (n *node) down() bool {
 	for _, s := range n.slots {
-		if s.down.Load() {
+		if s.down() {
 			return true
 		}
 	}
@@ -186,4 +188,13 @@ func (t *topology) all() []*node {
 		list = append(list, n)
 	}
 	return list
+}
+
+// lostAt is when the node could not be reached, in ns; 0 = it could.
+func (n *node) lostAt() int64 {
+	at := int64(0)
+	for _, s := range n.slots {
+		at = max(at, s.lost.Load())
+	}
+	return at
 }

@@ -65,7 +65,7 @@ func (r *router) warm(ctx context.Context, rt *route) error {
 	w := want{since: time.Now(), deadline: deadline}
 	for {
 		n := rt.at.Load()
-		down := n != nil && n.slots[classWrite].down.Load()
+		down := n != nil && n.slots[classWrite].down()
 		n, moved, err := rt.current(down, w)
 		if err != nil {
 			return notFoundToo(err)

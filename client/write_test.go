@@ -353,6 +353,7 @@ func TestDeadline(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	close(release)
+	waitFor(t, "the late send to be executed", func() bool { return len(s.payloads(0)) == 1 })
 	if conf, err := c.Send(within(t, 5*time.Second), stream, topic, wire.PartitionID(0), text("next")); err != nil || conf.Offset != 1 {
 		t.Fatalf("%+v %v", conf, err)
 	}
