@@ -13,16 +13,15 @@ import (
 )
 
 // Foreign is a load generator of another client: a program that is told what to do by its flags and prints what it
-// measured as one line of JSON, its last. Its flags are --address, --stream, --topic, --partitions, --producers, --batch,
-// --message-size, --rate (messages per second over all producers, 0 = as fast as it goes), --seconds and --warm-up. It signs
-// in as iggy with the password iggy; each producer has a connection of its own, one batch in flight, and takes the
-// partitions in turn. Stream and topic are there.
+// measured as one line of JSON, its last. Its flags are --address, --topic (STREAM/TOPIC, which is there), --producers, --batch,
+// --size, --rate (messages per second over all producers, 0 = as fast as it goes) and --seconds. It signs in as iggy with
+// the password iggy; each producer has a connection of its own, one batch in flight, and takes the partitions in turn.
+// The program of the released Rust client is under test/interop/rust.
 type Foreign struct {
 	Command []string // the program, and what comes before the flags
 }
 
-// ForeignResult is what it prints. Latencies count from the time a batch was due, or from its send when the rate is 0; the
-// warm-up is left out.
+// ForeignResult is what it prints. Latencies count from the time a batch was due, or from its send when the rate is 0.
 type ForeignResult struct {
 	Messages     uint64  `json:"messages"`
 	Seconds      float64 `json:"seconds"`
@@ -30,7 +29,7 @@ type ForeignResult struct {
 	P99          float64 `json:"p99_us"`
 	P999         float64 `json:"p99_9_us"`
 	Max          float64 `json:"max_us"`
-	Failures     uint64  `json:"failures"`
+	Failures     uint64  `json:"errors"`
 	SessionMoves uint64  `json:"session_moves"` // how often a producer's connection was at another address than before
 }
 
@@ -39,15 +38,13 @@ const foreignGrace = 2 * time.Minute
 
 // Run runs the program against one address.
 func (f *Foreign) Run(ctx context.Context, p Plan, address string) (*ForeignResult, error) {
-	warm, length := time.Duration(p.WarmUp), time.Duration(p.Duration)
-	ctx, cancel := context.WithTimeout(ctx, warm+length+foreignGrace)
+	length := time.Duration(p.Duration)
+	ctx, cancel := context.WithTimeout(ctx, length+foreignGrace)
 	defer cancel()
 	args := append([]string{}, f.Command[1:]...)
-	args = append(args, "--address", address, "--stream", p.Stream, "--topic", p.Topic,
-		"--partitions", strconv.FormatUint(uint64(p.Partitions), 10), "--producers", strconv.Itoa(p.Producers),
-		"--batch", strconv.Itoa(p.BatchMessages), "--message-size", strconv.Itoa(p.MessageBytes),
-		"--rate", strconv.FormatFloat(p.Rate, 'f', -1, 64), "--seconds", strconv.FormatFloat(length.Seconds(), 'f', -1, 64),
-		"--warm-up", strconv.FormatFloat(warm.Seconds(), 'f', -1, 64))
+	args = append(args, "--address", address, "--topic", p.Stream+"/"+p.Topic, "--producers", strconv.Itoa(p.Producers),
+		"--batch", strconv.Itoa(p.BatchMessages), "--size", strconv.Itoa(p.MessageBytes),
+		"--rate", strconv.FormatFloat(p.Rate, 'f', -1, 64), "--seconds", strconv.FormatFloat(length.Seconds(), 'f', -1, 64))
 	cmd := exec.CommandContext(ctx, f.Command[0], args...) //nolint:gosec // the user's own command
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

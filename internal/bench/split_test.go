@@ -114,10 +114,10 @@ func TestForeign(t *testing.T) {
 	}
 	p := (&Split{Rate: 45000, Producers: 12, Batch: 100, MessageBytes: 100, InFlight: 1, Length: 1500 * time.Millisecond, WarmUp: time.Second}).plan()
 	p.Topic = "t1"
-	want := "--address 127.0.0.1:1 --stream bench --topic t1 --partitions 6 --producers 12 --batch 100 --message-size 100 --rate 45000 --seconds 1.5 --warm-up 1"
+	want := "--address 127.0.0.1:1 --topic bench/t1 --producers 12 --batch 100 --size 100 --rate 45000 --seconds 1.5"
 	r, err := script(`[ "$*" = "`+want+`" ] || { echo "got $*" >&2; exit 1; }
 echo warming up
-echo '{"messages":300,"seconds":1.5,"p50_us":10,"p99_us":20,"p99_9_us":30,"max_us":40,"failures":1,"session_moves":2}'`).Run(t.Context(), p, "127.0.0.1:1")
+echo '{"messages":300,"seconds":1.5,"p50_us":10,"p99_us":20,"p99_9_us":30,"max_us":40,"errors":1,"session_moves":2}'`).Run(t.Context(), p, "127.0.0.1:1")
 	if err != nil {
 		t.Fatal(err)
 	}

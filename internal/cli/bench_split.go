@@ -22,7 +22,7 @@ type benchSplitCmd struct {
 	Batch     int     `name:"batch-messages" aliases:"batch" default:"100" placeholder:"N" help:"Messages per request (${default})."`
 	Size      string  `name:"message-size" default:"100B" placeholder:"SIZE" help:"Payload of a message (${default})."`
 	InFlight  int     `name:"in-flight" default:"1" placeholder:"N" help:"Unanswered requests per producer, at most 16; released clients have one (${default})."`
-	Client    string  `name:"client" placeholder:"CMD" help:"Load generator of a released client, measured with forwarding on and off: a program that takes --address, --stream, --topic, --partitions, --producers, --batch, --message-size, --rate, --seconds and --warm-up, and prints one line of JSON."`
+	Client    string  `name:"client" placeholder:"CMD" help:"Load generator of a released client, measured with forwarding on and off: a program that takes --address, --topic STREAM/TOPIC, --producers, --batch, --size, --rate and --seconds, and prints one line of JSON (test/interop/rust: whippet-interop bench)."`
 	Data      string  `name:"data" placeholder:"DIR" help:"Directory for the files, which are removed at the end. Default: a temporary one."`
 	Report    string  `name:"report" placeholder:"FILE" help:"Write an HTML report to FILE."`
 }
