@@ -104,7 +104,7 @@ func TestIdleMemory(t *testing.T) {
 	fs := vfs.OS()
 	dir := t.TempDir()
 	h, c := NewHandles(16, 1<<20), NewCache(0)
-	const n = 1000
+	const n = 500
 	open := func(write bool) float64 {
 		var before, after runtime.MemStats
 		runtime.GC()
@@ -164,7 +164,7 @@ func TestWriteAmplification(t *testing.T) {
 	}
 	var scratch []byte
 	var batches int64
-	for i := range 2000 {
+	for i := range 2000 / every(1) {
 		b := batchBytes(10_000)
 		stampBatch(b, l.NextOffset(), uint64(i), &scratch)
 		w, err := l.Place([]Entry{{l.LastIndex() + 1, 1, b}})

@@ -89,17 +89,18 @@ func TestFlippedBits(t *testing.T) {
 	segs := e.l.Segments()
 	lastSeg := segs[2]
 	lastStart := lastSeg.FileBytes - recordLength(all[len(all)-1].Data)
-	step := int64(1)
-	if testing.Short() {
-		step = 29
-	}
+	// Each byte meets two of the six combinations, each combination two bytes
+	// out of six, so that every field meets all of them.
+	step, combination := int64(every(29)), int64(0)
 	for _, sameBoot := range []bool{true, false} {
 		for _, verified := range []uint64{0, segs[1].LastIndex, lastSeg.LastIndex} {
+			first := combination % 3
+			combination++
 			t.Run(fmt.Sprint("boot=", sameBoot, " verified=", verified), func(t *testing.T) {
 				o := e.o
 				o.SameBoot = sameBoot
 				for si, s := range segs {
-					for off := int64(0); off < s.FileBytes; off += step {
+					for off := first * step; off < s.FileBytes; off += 3 * step {
 						fs := e.fs.KillClone()
 						if !fs.Corrupt(s.File, off, 1<<(off%8)) {
 							t.Fatal("no such byte")
@@ -142,12 +143,9 @@ func TestTornLastRecord(t *testing.T) {
 	last := e.l.Segments()[2]
 	start := last.FileBytes - recordLength(all[len(all)-2].Data) - recordLength(all[len(all)-1].Data)
 	rng := rand.New(rand.NewPCG(1, 2))
-	step := int64(1)
-	if testing.Short() {
-		step = 9
-	}
+	step := int64(every(9))
 	for size := start; size <= last.FileBytes; size += step {
-		for _, tail := range [][]byte{nil, make([]byte, 700), payload(rng, 700)} {
+		for i, tail := range [][]byte{nil, make([]byte, 700), payload(rng, 700)} {
 			fs := e.fs.KillClone()
 			f, err := fs.OpenFile(last.File, os.O_RDWR)
 			if err != nil {
@@ -172,22 +170,20 @@ func TestTornLastRecord(t *testing.T) {
 			if size == last.FileBytes {
 				want++
 			}
-			for _, boot := range []bool{true, false} {
-				o := e.o
-				o.SameBoot = boot
-				copied := fs.KillClone()
-				got, damage := outcome(t, copied, o, 0, all)
-				if got != want || damage != nil {
-					t.Fatalf("cut at %d with %d bytes behind: last %d, want %d, %v", size, len(tail), got, want, damage)
-				}
-				if got, _ = outcome(t, copied.CrashClone(1), o, 0, all); got != want {
-					t.Fatalf("cut at %d: second open has last %d, want %d", size, got, want)
-				}
-				// What a checkpoint covers must not be cut.
-				if want < last.LastIndex {
-					if _, damage := outcome(t, fs.KillClone(), o, want+1, all); damage == nil {
-						t.Fatalf("cut at %d below the checkpoint is no damage", size)
-					}
+			o := e.o
+			o.SameBoot = (size+int64(i))%2 == 0 // each kind of tail meets both, at neighbouring bytes
+			copied := fs.KillClone()
+			got, damage := outcome(t, copied, o, 0, all)
+			if got != want || damage != nil {
+				t.Fatalf("cut at %d with %d bytes behind: last %d, want %d, %v", size, len(tail), got, want, damage)
+			}
+			if got, _ = outcome(t, copied.CrashClone(1), o, 0, all); got != want {
+				t.Fatalf("cut at %d: second open has last %d, want %d", size, got, want)
+			}
+			// What a checkpoint covers must not be cut.
+			if want < last.LastIndex {
+				if _, damage := outcome(t, fs.KillClone(), o, want+1, all); damage == nil {
+					t.Fatalf("cut at %d below the checkpoint is no damage", size)
 				}
 			}
 		}
@@ -246,6 +242,7 @@ func TestBadIndex(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	nth := 0
 	for i := range segs {
 		good := content(e.fs, i)
 		if len(good) < 3*indexEntrySize {
@@ -281,7 +278,7 @@ func TestBadIndex(t *testing.T) {
 		for name, change := range cases {
 			for _, boot := range []bool{true, false} {
 				for _, verified := range []uint64{0, uint64(len(all))} {
-					if testing.Short() && boot == (verified == 0) {
+					if nth++; nth%every(2) != 0 {
 						continue
 					}
 					fs := e.fs.KillClone()
@@ -396,7 +393,7 @@ func TestDump(t *testing.T) {
 		t.Errorf("dump:\n%s", s)
 	}
 	for _, seg := range e.l.Segments() {
-		for off := int64(0); off < seg.FileBytes; off += 13 {
+		for off := int64(0); off < seg.FileBytes; off += 13 * int64(every(1)) {
 			fs := e.fs.KillClone()
 			fs.Corrupt(seg.File, off, 0x10)
 			out.Reset()

@@ -49,7 +49,10 @@ func TestFailNthWrite(t *testing.T) {
 	for _, errno := range []error{syscall.ENOSPC, syscall.EIO} {
 		for _, undo := range []bool{false, true} {
 			for n := range 14 {
-				for _, part := range []int{0, 1, 100, 3000} {
+				for i, part := range []int{0, 1, 100, 3000} {
+					if (n+i)%every(1) != 0 {
+						continue
+					}
 					t.Run(fmt.Sprint(errno, "/undo=", undo, "/", n, "/", part), func(t *testing.T) {
 						rng := rand.New(rand.NewPCG(uint64(n), 1))
 						f := newFaultEnv(t, Options{SegmentBytes: 3000})

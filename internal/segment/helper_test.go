@@ -248,3 +248,16 @@ func sameMessages(got, want []message) error {
 	}
 	return nil
 }
+
+// every is the step between the cases of a test that runs on one goroutine: all
+// of them in a full run, every n-th with -short, and few under the race
+// detector, which has nothing to find in them and makes each much slower.
+func every(n int) int {
+	switch {
+	case raceEnabled:
+		return 8 * n
+	case testing.Short():
+		return n
+	}
+	return 1
+}

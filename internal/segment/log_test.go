@@ -122,6 +122,9 @@ func TestControlEntries(t *testing.T) {
 
 func TestAppendReopenRead(t *testing.T) {
 	for _, size := range []int{10, 900, 3000, 200_000} {
+		if raceEnabled && size > 3000 {
+			continue // one goroutine, and much memory
+		}
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, uint64(size)))
 			e := newEnv(t, Options{SegmentBytes: int64(size) * 40})
