@@ -8,7 +8,10 @@
 //
 // # Parts
 //
-//   - [Client]: one session with one server, every command as a method.
+//   - [Client]: one session with one server, every command as a method. In a
+//     cluster sends, polls and offsets of a partition go to its primary over data
+//     links of their own, and the session stays where it is; [Client.Warm] finds
+//     the primaries and connects ahead of the first send.
 //   - [Producer]: batches messages by partition and keeps several batches in
 //     flight; order within a partition is that of the calls.
 //   - [Consumer]: an iterator over messages of one or many partitions, alone or
@@ -17,6 +20,9 @@
 //
 // # Invariants
 //
+//   - Nothing that a partition does moves the session, and no partition waits for
+//     another one, wherever its primary is.
+//   - One connection at a time carries a client id.
 //   - One client id for the life of a session. A reconnection to a Whippet
 //     server registers the same client id again and request ids never restart,
 //     so a request whose answer was lost can be replayed without doubling it.
@@ -37,5 +43,7 @@
 // link.go is one connection under one identity: writer, reader, pending table.
 // session.go keeps one link alive: sign-in, heartbeat, reconnection. lane.go is
 // the pure state machine of the writes to one partition and lane_run.go the
-// goroutine that drives it. classify.go decides what an answer means.
+// goroutine that drives it. classify.go decides what an answer means. router.go
+// and the files it names take requests to the primaries of partitions. DESIGN.md
+// has the state machines and the reasons.
 package client

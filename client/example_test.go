@@ -171,3 +171,18 @@ func (t *exampleT) end() {
 		_ = os.RemoveAll(d)
 	}
 }
+
+// In a cluster the client finds each partition's primary by itself. Warm does it
+// ahead of the first send.
+func ExampleClient_Warm() {
+	ctx := context.Background()
+	c, err := client.Connect(ctx, "iggy://iggy:iggy@127.0.0.1:8090", client.WithAddresses("127.0.0.1:8090", "127.0.0.1:8091", "127.0.0.1:8092"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if err := c.Warm(ctx, wire.Name("orders"), wire.Name("events")); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(c.RouterStats().Routing)
+}

@@ -3,6 +3,7 @@ package client
 import (
 	"container/list"
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -181,6 +182,8 @@ func (rt *route) resolve() {
 	}
 }
 
+var errBehind = errors.New("the node may be behind the session")
+
 // lookup asks once. Every second time somebody else than the coordinator is asked,
 // whose replica may be the one that is behind.
 func (rt *route) lookup(attempt int) {
@@ -208,6 +211,9 @@ func (rt *route) lookup(attempt int) {
 		return
 	}
 	n, err := rt.ask(l, src)
+	if classify(codeOf(err)) == reactRefresh && src == sourcePeer && l.attachedPos.Load() < rt.need.Load() {
+		err = errBehind // it need not know the topic yet
+	}
 	doubt := false
 	rt.update(func(k *routeCore, now time.Time) {
 		switch code := codeOf(err); {

@@ -588,3 +588,31 @@ func TestRouterElsewhere(t *testing.T) {
 		}
 	})
 }
+
+// TestRouterBehind: the coordinator cannot tell yet who leads a new topic, and
+// another node has not even heard of it. That is no reason to give up.
+func TestRouterBehind(t *testing.T) {
+	bubble(t, 3, 1, func(t *testing.T, s *fakeCluster) {
+		c, w := s.connect(0)
+		defer s.close(c, w)
+		sendTo(t, c, 0, "a")
+		s.move(0, 1)
+		sendTo(t, c, 0, "b") // links to two nodes
+		s.set(func() {
+			for _, n := range s.nodes[1:] {
+				n.applied = s.commit
+			}
+			s.parts[0].primary = -1
+		})
+		if _, err := c.CreateTopic(context.Background(), stream, TopicConfig{Name: "t", Partitions: 1}); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			time.Sleep(2 * time.Second)
+			s.set(func() { s.parts[0].primary, s.nodes[1].applied, s.nodes[2].applied = 2, 0, 0 })
+		}()
+		if d := sendTo(t, c, 0, "c"); d > 3*time.Second {
+			t.Errorf("it took %v", d)
+		}
+	})
+}
