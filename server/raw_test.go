@@ -285,6 +285,28 @@ func (r *raw) send(stream, topic wire.Identifier, p wire.Partitioning, payloads 
 	return c.Confirmations[0]
 }
 
+// replay sends a batch as released clients do: as long as the outcome is unknown, the same frame again.
+func (r *raw) replay(stream, topic wire.Identifier, p wire.Partitioning, payloads ...string) wire.SendConfirmation {
+	r.t.Helper()
+	frame := r.frame(&wire.SendMessages{Stream: stream, Topic: topic, Partitioning: p, Batch: batch(r.t, payloads...)})
+	for end := time.Now().Add(patience); ; {
+		r.write(frame)
+		a := r.read()
+		if a.code() == wire.ErrTransientNotCommitted && time.Now().Before(end) {
+			continue
+		}
+		payload, err := a.payload()
+		if err != nil {
+			r.t.Fatalf("send: %v", err)
+		}
+		var c wire.SendConfirmations
+		if err := c.Decode(payload); err != nil || len(c.Confirmations) != 1 {
+			r.t.Fatalf("%d confirmations, %v", len(c.Confirmations), err)
+		}
+		return c.Confirmations[0]
+	}
+}
+
 func pollRequest(stream, topic wire.Identifier, partition uint32, from uint64, count uint32) *wire.PollMessages {
 	return &wire.PollMessages{
 		Consumer: wire.SingleConsumer(wire.ID(1)), Stream: stream, Topic: topic, Partition: wire.SomePartition(partition),

@@ -49,6 +49,10 @@ func TestSingleVoter(t *testing.T) {
 						t.Fatalf("value %d at %d", c.value, c.index)
 					}
 				}
+				// The last outcome is told while the entry is applied, so the counter follows a moment later.
+				if err := g.WaitApplied(t.Context(), g.Status().LastIndex); err != nil {
+					t.Fatal(err)
+				}
 				st := g.Status()
 				if st.Role != Leader || !st.Ready || st.Leader != 1 || st.Applied != st.Commit || st.Applied != st.LastIndex || st.Term != run+1 {
 					t.Errorf("status %+v", st)
