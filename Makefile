@@ -19,13 +19,22 @@ help: ## this list
 build: ## bin/whippet: one static binary
 	CGO_ENABLED=0 $(GO) build $(BUILD_FLAGS) -o bin/whippet ./cmd/whippet
 
+# Packages beside the tests on real processes.
+UNITS = $(shell $(GO) list ./... | grep -v /test/)
+
 .PHONY: test
-test: lint ## everything that must hold: lint, all tests with the race detector, tests on real processes
-	$(GO) test -race -timeout 15m $(PACKAGES)
+test: lint ## what must hold: lint, the packages under the race detector, real processes under faults
+	$(GO) test -race -short -timeout 15m $(UNITS)
+	$(GO) test -timeout 15m ./test/...
+
+.PHONY: test-full
+test-full: ## the same without shortened models and samples, and the long cases on real processes (an hour)
+	$(GO) test -race -timeout 60m $(UNITS)
+	WHIPPET_SLOW=1 $(GO) test -timeout 90m ./test/...
 
 .PHONY: test-short
 test-short: ## the tests that take seconds, without the race detector
-	$(GO) test -short $(PACKAGES)
+	$(GO) test -short $(UNITS)
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, and go.mod in order
