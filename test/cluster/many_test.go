@@ -46,7 +46,9 @@ func TestKillWithManyPartitions(t *testing.T) {
 		slowest = max(slowest, r.End-killed)
 	}
 	t.Logf("%d partitions: all writable %v after the kill", partitions, slowest)
-	if bound := harness.Slack(1500 * time.Millisecond); slowest > bound {
+	// The benchmark measures against 1.5 s on a quiet machine. Here other tests run beside the nodes: what must never
+	// happen is that a partition waits for more than one election.
+	if bound := harness.Slack(3 * time.Second); slowest > bound {
 		t.Errorf("the last of %d partitions was writable %v after the kill, at most %v is due", partitions, slowest, bound)
 	}
 	if !harness.Slow() {
