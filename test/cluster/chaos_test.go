@@ -24,7 +24,7 @@ func TestChaos(t *testing.T) {
 		seed, err = strconv.ParseUint(s, 10, 64)
 		must(t, err)
 	}
-	lasting := harness.Scale(12*time.Second, 5*time.Minute)
+	lasting := harness.Scale(8*time.Second, 5*time.Minute)
 	if s := os.Getenv("WHIPPET_CHAOS"); s != "" {
 		var err error
 		lasting, err = time.ParseDuration(s)

@@ -92,6 +92,7 @@ func TestCoordinatorIsKilled(t *testing.T) {
 // TestNoQuorum is E.2/13: two of three nodes stand still. Nothing is confirmed meanwhile, nothing is lost or doubled; a
 // send that was never written ends with "not accepted", not with "unknown".
 func TestNoQuorum(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	c := three(t)
 	stream, tp := topic(t, c, 1)
 	c.MustPlace(t, stream, tp, 0)

@@ -10,22 +10,26 @@ import (
 	"github.com/whippetmq/whippet/wire"
 )
 
+// stored is the answer to a read of a stored offset; nothing stored is an answer too.
+type stored struct {
+	wire.OffsetReply
+	there bool
+}
+
+// Decode implements wire.Reply.
+func (s *stored) Decode(src []byte) error {
+	if s.there = len(src) > 0; !s.there {
+		return nil
+	}
+	return s.OffsetReply.Decode(src)
+}
+
 // storedOn reads a stored offset as a node has it; ok is false when there is none.
 func storedOn(t *testing.T, n *harness.Node, consumer wire.Consumer, p harness.Partition) (offset uint64, ok bool) {
 	t.Helper()
-	r, err := harness.LoginRaw(patient(t), n.Direct())
-	must(t, err)
-	defer r.Close()
-	a, err := r.Exchange(patient(t), r.Frame(&wire.GetConsumerOffset{Consumer: consumer, Stream: p.Stream, Topic: p.Topic, Partition: wire.SomePartition(p.ID)}))
-	must(t, err)
-	payload, err := a.Payload()
-	must(t, err)
-	if len(payload) == 0 {
-		return 0, false
-	}
-	var reply wire.OffsetReply
-	must(t, reply.Decode(payload))
-	return reply.StoredOffset, true
+	var s stored
+	must(t, n.Call(patient(t), &wire.GetConsumerOffset{Consumer: consumer, Stream: p.Stream, Topic: p.Topic, Partition: wire.SomePartition(p.ID)}, &s))
+	return s.StoredOffset, s.there
 }
 
 // TestOffsetsOnSplitPrimaries is E.2/8 for single consumers: offsets of partitions with different primaries are stored,

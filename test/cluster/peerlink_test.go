@@ -28,6 +28,7 @@ func works(t *testing.T, c *harness.Cluster, stream, tp wire.Identifier) {
 // TestGarbageOnThePeerPort: strangers talk to the ports for peers. They are cut off with a word in the log; the links
 // between the nodes stay as they are.
 func TestGarbageOnThePeerPort(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	c := three(t, peerProxies)
 	stream, tp := topic(t, c, 1)
 	settle(t, c, stream, tp, 1)
@@ -102,6 +103,7 @@ func isTimeout(err error) bool {
 
 // TestWrongPeers: a node that is configured wrong joins nothing, both sides say why, and the others go on.
 func TestWrongPeers(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	c := three(t)
 	stream, tp := topic(t, c, 1)
 	settle(t, c, stream, tp, 1)
@@ -161,6 +163,7 @@ func TestWrongPeers(t *testing.T) {
 // TestTwoNodesWithOneID: a second process runs as a node that lives already, with a directory of its own. It is refused by
 // all, and the first goes on.
 func TestTwoNodesWithOneID(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	c := three(t)
 	stream, tp := topic(t, c, 1)
 	settle(t, c, stream, tp, 1)

@@ -121,6 +121,7 @@ func TestSplitPrimaries(t *testing.T) {
 // TestSplitPrimariesControl is E.1's control: a client that cannot route, on servers that do not forward, bounces between
 // the nodes, about 4 s for each send. If it does not, the scenario proves nothing.
 func TestSplitPrimariesControl(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	c := three(t, noForwarding)
 	s := c.SplitPrimaries(t)
 	list := alternate(t, c, s, 4)

@@ -16,7 +16,7 @@ func TestSpreadIsNoSlower(t *testing.T) {
 	c := three(t)
 	const producers, partitions, batch = 12, 6, 100
 	offered := float64(harness.Scale(4500, 45_000)) // messages per second: what a busy test machine takes, and the case's own figure
-	lasting := harness.Scale(4*time.Second, time.Minute)
+	lasting := harness.Scale(3*time.Second, time.Minute)
 	stream, tp := topic(t, c, partitions)
 	var clients []*client.Client
 	var watches []*harness.Watch

@@ -38,14 +38,14 @@ func smallDisk(t *testing.T) string {
 }
 
 // fill makes a file of real bytes that takes room.
-func fill(t *testing.T, path string) {
+func fill(t *testing.T, path string, size int) {
 	t.Helper()
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := f.Write(make([]byte, fillerSize)); err != nil {
+	if _, err := f.Write(make([]byte, size)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -63,7 +63,7 @@ type rig struct {
 func newRig(t *testing.T, options ...wire.Option) *rig {
 	disk := smallDisk(t)
 	r := &rig{filler: filepath.Join(disk, "filler"), stream: wire.Name("s"), topic: wire.Name("t")}
-	fill(t, r.filler)
+	fill(t, r.filler, fillerSize)
 	r.Cluster = harness.New(t, harness.Options{Data: map[int]string{0: filepath.Join(disk, "data")}})
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()

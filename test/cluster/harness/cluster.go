@@ -249,9 +249,12 @@ func (c *Cluster) Report() string {
 	return b.String()
 }
 
-// New starts a cluster for a test and closes it at its end. When the test failed the logs are shown.
+// New starts a cluster for a test and closes it at its end. When the test failed the logs are shown. Short runs skip the test.
 func New(t testing.TB, o Options) *Cluster {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("tests on real processes are not in the short run")
+	}
 	if o.Nodes > 1 {
 		RequireCluster(t)
 	}
