@@ -147,7 +147,7 @@ func (n *nodes) start(i int, clients, peers net.Listener) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	opts := append([]Option{WithLogger(log), func(o *options) { o.clients, o.peers, o.dial, o.hold = clients, peers, n.net.dial(i), hold }}, n.opts...)
+	opts := append([]Option{WithLogger(log), cheap, func(o *options) { o.clients, o.peers, o.dial, o.hold = clients, peers, n.net.dial(i), hold }}, n.opts...)
 	s, err := Start(ctx, cfg, opts...)
 	if err != nil {
 		n.t.Fatal(err)

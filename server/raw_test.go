@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whippetmq/whippet/internal/credential"
 	"github.com/whippetmq/whippet/internal/vfs"
 	"github.com/whippetmq/whippet/wire"
 )
@@ -40,7 +41,7 @@ func tryStart(t testing.TB, change func(*Config), opts ...Option) (*Server, erro
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	return Start(ctx, cfg, append([]Option{WithLogger(log)}, opts...)...)
+	return Start(ctx, cfg, append([]Option{WithLogger(log), cheap}, opts...)...)
 }
 
 func stop(t testing.TB, s *Server) {
@@ -49,6 +50,9 @@ func stop(t testing.TB, s *Server) {
 		t.Errorf("close: %v", err)
 	}
 }
+
+// cheap is for every test that is not about the cost of passwords.
+var cheap = WithHasher(credential.Config{Cheap: true})
 
 func withFS(fs vfs.FS) Option { return func(o *options) { o.fs = fs } }
 

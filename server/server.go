@@ -56,6 +56,7 @@ type options struct {
 	clients, peers net.Listener
 	dial           func(ctx context.Context, address string) (net.Conn, error)
 	hold           time.Duration
+	hasher         credential.Config
 	balance        func(*cluster.BalancerConfig)
 }
 
@@ -63,12 +64,17 @@ type options struct {
 // as [logging] of the configuration says.
 func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
+// WithHasher changes how passwords are hashed, for whippettest: cheap hashes let a test start and sign in at once.
+func WithHasher(c credential.Config) Option { return func(o *options) { o.hasher = c } }
+
 // Server is a running node.
 type Server struct {
 	cfg   *Config
 	log   *slog.Logger
 	fs    vfs.FS
 	clock clock.Clock
+
+	hasher *credential.Hasher
 
 	addr     net.Addr
 	id       wire.U128     // of the cluster
@@ -102,7 +108,7 @@ func Start(ctx context.Context, cfg *Config, opts ...Option) (_ *Server, err err
 		o.fs = vfs.OS()
 	}
 	c := *cfg
-	s := &Server{cfg: &c, fs: o.fs, log: o.log, clock: o.clock, stop: make(chan struct{}), self: cluster.NodeID(0)}
+	s := &Server{cfg: &c, fs: o.fs, log: o.log, clock: o.clock, hasher: credential.NewHasher(o.hasher), stop: make(chan struct{}), self: cluster.NodeID(0)}
 	if err := offered(&c); err != nil {
 		return nil, err
 	}
@@ -233,7 +239,7 @@ func (s *Server) open(ctx context.Context, o options) error {
 		heartbeat = 0
 	}
 	bc := broker.Config{
-		Metadata: s.machine, MetadataGroup: s.metadata, Partitions: s.parts, Hasher: credential.NewHasher(credential.Config{}),
+		Metadata: s.machine, MetadataGroup: s.metadata, Partitions: s.parts, Hasher: s.hasher,
 		Clock: s.clock, Logger: s.log, ClusterID: s.id, NodeName: standaloneNode, Roster: s.roster,
 		StartCounter: s.host.Identity().Starts, Version: Version, DataDir: c.Path, MaxFrame: int(c.Bus.MaxMessage), Heartbeat: heartbeat,
 	}
@@ -288,7 +294,7 @@ func (s *Server) makeRoot(ctx context.Context, command func(context.Context, wir
 	if err != nil {
 		return err
 	}
-	hash, err := credential.NewHasher(credential.Config{Workers: 1}).Hash(ctx, password)
+	hash, err := s.hasher.Hash(ctx, password)
 	if err != nil {
 		return fmt.Errorf("hash the root password: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whippetmq/whippet/internal/credential"
 	"github.com/whippetmq/whippet/server"
 )
 
@@ -79,7 +80,7 @@ func (s *Server) start() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	srv, err := server.Start(ctx, cfg, server.WithLogger(log))
+	srv, err := server.Start(ctx, cfg, server.WithLogger(log), server.WithHasher(credential.Config{Cheap: true}))
 	if err != nil {
 		s.t.Fatalf("whippettest: %v", err)
 	}

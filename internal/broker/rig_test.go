@@ -54,7 +54,7 @@ func newRigWith(t testing.TB, mc metadata.Config, change func(*Config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hasher := credential.NewHasher(credential.Config{})
+	hasher := credential.NewHasher(credential.Config{Cheap: true})
 	hash, err := hasher.Hash(ctx, rootPassword)
 	if err != nil {
 		t.Fatal(err)

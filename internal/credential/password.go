@@ -22,6 +22,7 @@ const (
 	memoryKiB  = 19456
 	passes     = 2
 	lanes      = 1
+	cheapKiB   = 8 // the least that Argon2 takes for a lane
 	saltLength = 16
 	keyLength  = 32
 )
@@ -73,6 +74,8 @@ type Config struct {
 	Wait time.Duration
 	// Rand gives salts; default: [rand.Reader].
 	Rand io.Reader
+	// Cheap makes new hashes that cost next to nothing and protect nothing, for tests that are not about passwords.
+	Cheap bool
 }
 
 // Hasher hashes and verifies passwords with bounded concurrency. All methods may be called from any goroutine. It owns no goroutine
@@ -81,7 +84,7 @@ type Hasher struct {
 	cfg     Config
 	workers chan struct{} // one slot per active run
 	waiting atomic.Int64
-	dummy   phc
+	dummy   phc // also the cost of new hashes
 }
 
 // NewHasher makes a [Hasher].
@@ -98,11 +101,16 @@ func NewHasher(cfg Config) *Hasher {
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Reader
 	}
+	cost := phc{memory: memoryKiB, passes: passes, lanes: lanes}
+	if cfg.Cheap {
+		cost.memory, cost.passes = cheapKiB, 1
+	}
+	// The key is never compared with success: verification against the dummy returns false whatever comes out.
+	cost.salt, cost.key = make([]byte, saltLength), make([]byte, keyLength)
 	return &Hasher{
 		cfg:     cfg,
 		workers: make(chan struct{}, cfg.Workers),
-		// The key is never compared with success: verification against the dummy returns false whatever comes out.
-		dummy: phc{memory: memoryKiB, passes: passes, lanes: lanes, salt: make([]byte, saltLength), key: make([]byte, keyLength)},
+		dummy:   cost,
 	}
 }
 
@@ -117,7 +125,8 @@ func (h *Hasher) Hash(ctx context.Context, password string) (string, error) {
 		return "", err
 	}
 	defer h.release()
-	p := phc{memory: memoryKiB, passes: passes, lanes: lanes, salt: salt}
+	p := h.dummy
+	p.salt = salt
 	p.key = p.derive(password, keyLength)
 	return p.String(), nil
 }
