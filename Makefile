@@ -23,12 +23,14 @@ build: ## bin/whippet: one static binary
 UNITS = $(shell $(GO) list ./... | grep -v /test/)
 
 .PHONY: test
-test: lint ## what must hold: lint, the packages under the race detector, real processes under faults
+test: lint ## what must hold: lint, all tests of the packages, samples of them under the race detector, real processes under faults
+	$(GO) test -timeout 15m $(UNITS)
 	$(GO) test -race -short -timeout 15m $(UNITS)
 	$(GO) test -timeout 15m ./test/...
 
 .PHONY: test-full
-test-full: ## the same without shortened models and samples, and the long cases on real processes (an hour)
+test-full: ## the same with all of it under the race detector, and the long cases on real processes (an hour)
+	$(GO) test -timeout 15m $(UNITS)
 	$(GO) test -race -timeout 60m $(UNITS)
 	WHIPPET_SLOW=1 $(GO) test -timeout 90m ./test/...
 
