@@ -126,6 +126,17 @@ func startNodes(t testing.TB, count int, change func(*Config), opts ...Option) *
 	for i := range count {
 		n.login(i)
 	}
+	// Partitions of a node that nobody has heard of yet are led elsewhere at first.
+	eventually(t, func() bool {
+		for i, s := range n.s {
+			for j := range n.s {
+				if i != j && !s.host.Alive(uint64(j+1)) {
+					return false
+				}
+			}
+		}
+		return true
+	})
 	return n
 }
 

@@ -138,7 +138,15 @@ func TestClusterTopicWithoutANode(t *testing.T) {
 	gone := n.follower()
 	n.halt(gone)
 	r := n.login(n.leader())
-	eventually(t, func() bool { return !n.s[n.leader()].link.Alive(uint64(gone + 1)) })
+	// Both others have to know: whoever takes the partition for somebody else's waits for an election.
+	eventually(t, func() bool {
+		for i, s := range n.s {
+			if i != gone && s.link.Alive(uint64(gone+1)) {
+				return false
+			}
+		}
+		return true
+	})
 	stream, topic := r.topic(3)
 	for p := range uint32(3) {
 		began := time.Now()

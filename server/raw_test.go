@@ -65,7 +65,7 @@ type raw struct {
 	request uint64 // the last one used
 }
 
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 func dial(t testing.TB, s *Server) *raw {
 	t.Helper()
