@@ -109,9 +109,7 @@ func sendCopied(s *partition.Send) {
 	if op.comesBack() {
 		return
 	}
-	if !op.Given { // else it is the log's
-		op.body.Release()
-	}
+	op.body.Release()
 	op.body = nil
 }
 
@@ -321,7 +319,7 @@ func (l *lane) findFirst() {
 func (op *sendOp) renew(l *lane) {
 	client, user, request := op.Client, op.User, op.Request
 	op.Reset()
-	op.Client, op.User, op.Request, op.Batch, op.Memory = client, user, request, op.batch, op.body
+	op.Client, op.User, op.Request, op.Batch = client, user, request, op.batch
 	op.Fence = &l.gate
 }
 

@@ -75,14 +75,7 @@ func (g *Group) proposeSolo(props []waiter) {
 	}
 	for i := range props {
 		g.soloLast++
-		e := segment.Entry{Index: g.soloLast, Term: g.leadTerm, Data: s.entries[i].Data}
-		if giver, ok := props[i].one.(Giver); ok {
-			e.Mem = giver.Give()
-		}
-		if e.Mem == nil {
-			e.Data = bytes.Clone(e.Data)
-		}
-		es = append(es, e)
+		es = append(es, segment.Entry{Index: g.soloLast, Term: g.leadTerm, Data: bytes.Clone(s.entries[i].Data)})
 		props[i].index, props[i].term = g.soloLast, g.leadTerm
 		g.proposed(&props[i])
 	}

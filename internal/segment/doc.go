@@ -31,6 +31,5 @@
 // structure and is never held across I/O.
 //
 // Entry.Data is kept by the log until it is evicted from the tail cache, and is
-// handed out to readers: nobody may change it after Place, or reuse it other than
-// by [Memory].
+// handed out to readers: nobody may change or reuse it after Place.
 package segment

@@ -37,7 +37,6 @@ type ReadBuffer struct {
 
 	vecs [][]byte
 	bufs []*buffer // pooled memory that vecs point into
-	mems []Memory  // memory of entries that vecs point into
 	// arena is the buffer for headers and small batches, used so far.
 	arena []byte
 	used  int
@@ -50,7 +49,6 @@ type ReadBuffer struct {
 	scratch []byte
 	items   [gatherItems]struct {
 		data []byte
-		mem  Memory
 		s    *seg
 	}
 	sc scanner
@@ -72,11 +70,6 @@ func (b *ReadBuffer) Release() {
 		p.free()
 		b.bufs[i] = nil
 	}
-	for i, m := range b.mems {
-		m.Release()
-		b.mems[i] = nil
-	}
-	b.mems = b.mems[:0]
 	if cap(b.vecs) > 1<<16 {
 		b.vecs = nil
 	}
@@ -248,14 +241,10 @@ func (l *Log) plan(dst *ReadBuffer) (p readPlan, err error) {
 		at := sort.Search(len(rest), func(i int) bool { return rest[i].s != s || rest[i].st.offset > dst.next })
 		it := &rest[at]
 		if KindOf(it.data) == KindData && BaseOffset(it.data) <= dst.next {
-			for room := dst.room; at < len(rest) && p.items < gatherItems && rest[at].s.start.gen == s.start.gen && (room > 0 || p.items == 0); at++ {
-				it := &rest[at]
-				if it.mem != nil {
-					it.mem.Retain()
-				}
-				dst.items[p.items].data, dst.items[p.items].mem, dst.items[p.items].s = it.data, it.mem, it.s
+			for at < len(rest) && p.items < gatherItems && rest[at].s.start.gen == s.start.gen {
+				dst.items[p.items].data, dst.items[p.items].s = rest[at].data, rest[at].s
 				p.items++
-				room -= len(it.data)
+				at++
 			}
 			return p, nil
 		}
@@ -293,12 +282,6 @@ func (b *ReadBuffer) gather(n int) (more bool, err error) {
 			if !more {
 				break
 			}
-		}
-	}
-	// What was not taken is retained a little longer than needed, with the rest.
-	for i := range n {
-		if m := b.items[i].mem; m != nil {
-			b.mems = append(b.mems, m)
 		}
 	}
 	clear(b.items[:n])

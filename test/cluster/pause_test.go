@@ -38,7 +38,7 @@ func TestNeighboursOfAPausedPrimary(t *testing.T) {
 	load.MustStop(t)
 	t.Logf("neighbours before: %s", calm)
 	t.Logf("neighbours meanwhile: %s", storm)
-	if storm.P99 > calm.P99*11/10+harness.Slack(100*time.Millisecond) {
+	if storm.P99 > calm.P99*11/10+harness.Slack(25*time.Millisecond) {
 		t.Errorf("p99 of the neighbours rose from %v to %v", calm.P99, storm.P99)
 	}
 	if storm.Acknowledged != storm.Sends {
