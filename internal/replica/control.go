@@ -25,6 +25,7 @@ func (c *joinControl) run(s *shard) {
 // join starts raft's part. A sole voter has nobody to wait for; the preferred leader asks soon, which disturbs nobody who
 // has a leader, because of the pre-vote.
 func (g *Group) join() {
+	g.weigh()
 	g.setMembers(true)
 	switch {
 	case g.solo.Load():

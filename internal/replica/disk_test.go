@@ -638,3 +638,42 @@ func TestStartNeedsNoTick(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestReplaceFileFails lets each step of a replacement fail: the error comes back, and neither the file nor its leftovers
+// change.
+func TestReplaceFileFails(t *testing.T) {
+	broken := errors.New("broken disk")
+	for _, kind := range []vfs.OpKind{vfs.OpCreate, vfs.OpWrite, vfs.OpSync, vfs.OpRename, vfs.OpSyncDir} {
+		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			mem, fail := vfs.NewMem(1), false
+			if err := mem.MkdirAll("/data"); err != nil {
+				t.Fatal(err)
+			}
+			fs := vfs.NewFaulty(mem, func(op vfs.Op) error {
+				if fail && op.Kind == kind {
+					return broken
+				}
+				return nil
+			})
+			f, _, err := replaceFile(fs, "/data", "/data/a", []byte("old"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = f.Close()
+			fail = true
+			if f, _, err := replaceFile(fs, "/data", "/data/a", []byte("new")); !errors.Is(err, broken) || f != nil {
+				t.Fatalf("%v, %v", f, err)
+			}
+			want := "old"
+			if kind == vfs.OpSyncDir {
+				want = "new" // renamed, but perhaps not for good
+			}
+			if b, err := vfs.ReadFile(mem, "/data/a", 100); err != nil || string(b) != want {
+				t.Errorf("the file holds %q, %v", b, err)
+			}
+			if _, err := mem.Stat("/data/a.tmp"); !vfs.IsNotExist(err) {
+				t.Errorf("a leftover: %v", err)
+			}
+		})
+	}
+}

@@ -207,7 +207,6 @@ func (h *Host) recover(cfg GroupConfig) (g *Group, err error) {
 	if err := g.adopt(l); err != nil {
 		return nil, &FencedError{cfg.ID, fmt.Errorf("restore: %w", err)}
 	}
-	g.weigh()
 	return g, nil
 }
 

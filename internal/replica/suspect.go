@@ -139,8 +139,10 @@ func (g *Group) stepDown() {
 	}
 }
 
-// weigh decides at the start what of a suspicion matters to the group.
+// weigh decides what of a suspicion matters to the group, when it joins its shard: what came up while its files were being
+// opened is in the table by now, and of what comes up later outdatedControl tells it.
 func (g *Group) weigh() {
+	g.suspicion |= g.host.suspects.of(g.cfg.ID)
 	g.newContact(0, 0)
 	switch {
 	case g.suspicion == 0:
@@ -152,8 +154,9 @@ func (g *Group) weigh() {
 	default:
 		return
 	}
+	known := g.suspicion
 	g.suspicion = 0
-	g.host.suspects.notes.put(suspectNote{g})
+	g.host.suspects.notes.put(suspectNote{g, known})
 }
 
 func (g *Group) newContact(leader, term uint64) {
@@ -255,7 +258,7 @@ func (g *Group) trySound() {
 	if g.cfg.ID == MetadataGroup {
 		g.host.suspects.limit(c.goal)
 	}
-	g.host.suspects.notes.put(suspectNote{g})
+	g.host.suspects.notes.put(suspectNote{g, g.suspicion})
 }
 
 // storeVote has the group's term and vote stored, when it began with some that were not.

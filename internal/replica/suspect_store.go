@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -107,8 +108,15 @@ type suspects struct {
 	there bool // the file is
 }
 
-// suspectNote asks for a group to be sound from now on, or (g = nil) only for the table to be written.
-type suspectNote struct{ g *Group }
+// suspectNote asks for a group to be sound from now on, of what it knew to be suspect for; or (g = nil) only for the table
+// to be written.
+type suspectNote struct {
+	g     *Group
+	known suspicion
+}
+
+// errNewSuspicion: something came up after a group asked to be sound.
+var errNewSuspicion = errors.New("there is a new reason for suspicion")
 
 // openSuspects reads the table. found are the groups that took part in votes here: after a start that may follow a loss
 // of power the ends of their logs are in doubt.
@@ -215,12 +223,16 @@ func (s *suspects) save() error {
 // run makes groups sound; each hears of it when it is durable.
 func (s *suspects) run(notes []suspectNote) {
 	before := make([]suspicion, len(notes))
+	newer := make([]bool, len(notes))
 	s.mu.Lock()
 	for i, n := range notes {
 		if n.g == nil {
 			continue
 		}
 		before[i] = s.table.of(n.g.cfg.ID)
+		if newer[i] = before[i]&^n.known != 0; newer[i] {
+			continue
+		}
 		delete(s.table.groups, n.g.cfg.ID)
 		if s.table.of(n.g.cfg.ID) != 0 {
 			s.table.groups[n.g.cfg.ID] = 0
@@ -232,15 +244,20 @@ func (s *suspects) run(notes []suspectNote) {
 		s.mu.Lock()
 		for i, n := range notes {
 			if n.g != nil {
-				s.table.groups[n.g.cfg.ID] = before[i]
+				s.table.groups[n.g.cfg.ID] = s.table.of(n.g.cfg.ID) | before[i]
 			}
 		}
 		s.mu.Unlock()
 	}
-	for _, n := range notes {
-		if n.g != nil {
-			n.g.shard.inbox.post(item{g: n.g, ctl: &soundControl{n.g, err}})
+	for i, n := range notes {
+		if n.g == nil {
+			continue
 		}
+		result := err
+		if newer[i] {
+			result = errNewSuspicion
+		}
+		n.g.shard.inbox.post(item{g: n.g, ctl: &soundControl{n.g, result}})
 	}
 }
 

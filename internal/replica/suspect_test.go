@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/whippetmq/whippet/internal/segment"
 	"github.com/whippetmq/whippet/internal/vfs"
 )
 
@@ -363,6 +365,99 @@ func TestWipedNode(t *testing.T) {
 			}
 		})
 	}
+}
+
+// refusedMachine is a listMachine whose node is refused while it restores: the group is not in its shard yet.
+type refusedMachine struct {
+	*listMachine
+	refused func()
+}
+
+func (m *refusedMachine) Restore(log *segment.Log, checkpoint []byte, index uint64) error {
+	m.refused()
+	return m.listMachine.Restore(log, checkpoint, index)
+}
+
+// TestRefusedWhileOpening refuses a wiped node at the worst moment: its group is read, but does not take part yet. It has
+// to be suspect as any other.
+func TestRefusedWhileOpening(t *testing.T) {
+	for _, voters := range [][]uint64{{1, 2, 3}, {1}} {
+		t.Run(fmt.Sprintf("%d voters", len(voters)), func(t *testing.T) {
+			cfg := testConfig(vfs.NewMem(1))
+			cfg.NodeID = 1
+			h := openHost(t, cfg)
+			gc := groupConfig(5, &refusedMachine{&listMachine{t: t}, func() {
+				if err := h.Outdated(h.Self().Directory); err != nil {
+					t.Error(err)
+				}
+			}})
+			gc.Voters = voters
+			g, err := h.StartGroup(t.Context(), gc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make(chan suspicion, 1)
+			g.shard.inbox.post(item{g: g, ctl: controlFunc(func(*shard) { got <- g.suspicion })})
+			want := tailLost | votesLost | logLost
+			if len(voters) == 1 {
+				want = 0 // nobody has more than it has
+				waitFor(t, "the end of the suspicion", func() bool { return !g.Suspect() })
+			}
+			if s := <-got; s != want {
+				t.Errorf("suspicion %d, want %d", s, want)
+			}
+		})
+	}
+}
+
+// TestNewSuspicionWhileClearing brings up a new reason before and during the write of the end of an older one.
+func TestNewSuspicionWhileClearing(t *testing.T) {
+	all := tailLost | votesLost | logLost
+	t.Run("before", func(t *testing.T) {
+		cfg := testConfig(vfs.NewMem(1))
+		if err := cfg.FS.MkdirAll(cfg.Dir); err != nil {
+			t.Fatal(err)
+		}
+		s, err := openSuspects(&cfg, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := &Group{shard: &shard{inbox: newInbox(&cfg)}, cfg: GroupConfig{ID: 5}}
+		s.add(5, tailLost)
+		s.addAll(all)
+		s.run([]suspectNote{{g, tailLost}})
+		if got := s.of(5); got != all {
+			t.Errorf("suspicion %d", got)
+		}
+		if again, err := openSuspects(&cfg, false, nil); err != nil || again.of(5) != all {
+			t.Errorf("the file says %d, %v", again.of(5), err)
+		}
+	})
+	t.Run("during a write that fails", func(t *testing.T) {
+		var s *suspects
+		broken := errors.New("broken disk")
+		cfg := testConfig(vfs.NewFaulty(vfs.NewMem(1), func(op vfs.Op) error {
+			if op.Kind == vfs.OpWrite && strings.Contains(op.Name, suspectsName) {
+				s.add(5, votesLost)
+				return broken
+			}
+			return nil
+		}))
+		err := cfg.FS.MkdirAll(cfg.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err = openSuspects(&cfg, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		g := &Group{shard: &shard{inbox: newInbox(&cfg)}, cfg: GroupConfig{ID: 5}}
+		s.add(5, tailLost)
+		s.add(6, tailLost) // else there is nothing to write
+		s.run([]suspectNote{{g, tailLost}})
+		if got := s.of(5); got != tailLost|votesLost {
+			t.Errorf("suspicion %d", got)
+		}
+	})
 }
 
 // TestVotesLost loses the node's own files, but not those of the groups.

@@ -182,20 +182,20 @@ func (l *votesLog) close() error {
 // replaceFile writes a whole file in one durable step and returns it open.
 func replaceFile(fs vfs.FS, dir, path string, content []byte) (f vfs.File, size int64, err error) {
 	tmp := path + ".tmp"
-	f, err = fs.Create(tmp)
+	made, err := fs.Create(tmp)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer func() {
 		if err != nil {
-			_ = f.Close()
+			_ = made.Close()
 			_ = fs.Remove(tmp)
 		}
 	}()
-	if _, err = f.WriteAt(content, 0); err != nil {
+	if _, err = made.WriteAt(content, 0); err != nil {
 		return nil, 0, err
 	}
-	if err = f.Sync(); err != nil {
+	if err = made.Sync(); err != nil {
 		return nil, 0, err
 	}
 	if err = fs.Rename(tmp, path); err != nil {
@@ -204,5 +204,5 @@ func replaceFile(fs vfs.FS, dir, path string, content []byte) (f vfs.File, size 
 	if err = fs.SyncDir(dir); err != nil {
 		return nil, 0, err
 	}
-	return f, int64(len(content)), nil
+	return made, int64(len(content)), nil
 }
