@@ -46,6 +46,7 @@ lint: ## gofmt, go vet, staticcheck, and go.mod in order
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "run make fmt; not formatted:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet $(PACKAGES)
+	$(GO) vet -tags clocksteps ./internal/clock
 	$(STATICCHECK) $(PACKAGES)
 	$(GO) mod tidy -diff
 

@@ -48,10 +48,7 @@ type system struct {
 // (nil = nobody), with how far node time is behind the wall clock; stepped must not call the clock.
 func System(stepped func(behind time.Duration)) Clock {
 	start := time.Now()
-	return newSystem(func() (time.Time, time.Duration) {
-		now := time.Now()
-		return now, now.Sub(start)
-	}, stepped)
+	return newSystem(func() (time.Time, time.Duration) { return wall(), time.Since(start) }, stepped)
 }
 
 func newSystem(source func() (time.Time, time.Duration), stepped func(time.Duration)) *system {

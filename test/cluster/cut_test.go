@@ -222,7 +222,7 @@ func TestAmbiguousThenRefused(t *testing.T) {
 		t.Errorf("the send ended %s: %v", r.Outcome, r.Err)
 	}
 	if refused != nil {
-		t.Logf("the client did not ask the old primary again, so it was not refused: %v", refused)
+		t.Errorf("the client did not ask the old primary again, so it was not refused: %v", refused)
 	}
 	oneIdentity(t, seen.seen(0), 2)
 	stays(t, cl, w, before)

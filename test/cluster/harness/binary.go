@@ -19,42 +19,53 @@ const BinaryVariable = "WHIPPET_TEST_BINARY"
 // buildLimit bounds the build, which may compile everything once with the race detector.
 const buildLimit = 5 * time.Minute
 
-// built is the binary of this test process, built when it is first asked for. It is the process's own because a build
-// takes seconds and every test of the process wants the same one.
-var built = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals // see above
-	if path := os.Getenv(BinaryVariable); path != "" {
+// builds are the binaries of this test process by their build tags, each built when it is first asked for. They are the
+// process's own because a build takes seconds and every test of the process wants the same one.
+var builds struct { //nolint:gochecknoglobals // see above
+	mu   sync.Mutex
+	dir  string
+	path map[string]string
+}
+
+// Binary is the path of the whippet binary with the given build tag ("" = none), built once per process, with the race
+// detector when the test has it.
+func Binary(tag string) (string, error) {
+	if path := os.Getenv(BinaryVariable); path != "" && tag == "" {
 		return filepath.Abs(path)
 	}
-	dir, err := os.MkdirTemp("", "whippet-harness-")
-	if err != nil {
-		return "", fmt.Errorf("directory of the binary: %w", err)
+	builds.mu.Lock()
+	defer builds.mu.Unlock()
+	if path, there := builds.path[tag]; there {
+		return path, nil
 	}
-	path := filepath.Join(dir, "whippet")
+	if builds.dir == "" {
+		dir, err := os.MkdirTemp("", "whippet-harness-")
+		if err != nil {
+			return "", fmt.Errorf("directory of the binary: %w", err)
+		}
+		builds.dir, builds.path = dir, map[string]string{}
+	}
+	path := filepath.Join(builds.dir, "whippet"+tag)
 	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
-	args := []string{"build", "-o", path}
+	args := []string{"build", "-o", path, "-tags", tag}
 	if raceEnabled {
 		args = append(args, "-race")
 	}
 	out, err := exec.CommandContext(ctx, "go", append(args, "github.com/whippetmq/whippet/cmd/whippet")...).CombinedOutput()
 	if err != nil {
-		_ = os.RemoveAll(dir) // the build's error is what matters
 		return "", fmt.Errorf("go build cmd/whippet: %w\n%s", err, out)
 	}
+	builds.path[tag] = path
 	return path, nil
-})
+}
 
-// Binary is the path of the whippet binary, built once per process, with the race detector when the test has it.
-func Binary() (string, error) { return built() }
-
-// Main runs the tests of a package that uses the harness: it removes the binary afterwards and fails when goroutines are
+// Main runs the tests of a package that uses the harness: it removes the binaries afterwards and fails when goroutines are
 // left. Call it from TestMain.
 func Main(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if os.Getenv(BinaryVariable) == "" {
-			if path, err := built(); err == nil {
-				_ = os.RemoveAll(filepath.Dir(path)) // a leftover in the temporary directory harms nobody
-			}
+		if builds.dir != "" {
+			_ = os.RemoveAll(builds.dir) // a leftover in the temporary directory harms nobody
 		}
 		os.Exit(code)
 	}))

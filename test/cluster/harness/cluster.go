@@ -54,7 +54,7 @@ func Prepare(o Options) (*Cluster, error) {
 		return nil, err
 	}
 	o.Dir = dir
-	if _, err := Binary(); err != nil {
+	if _, err := Binary(o.build()); err != nil {
 		return nil, err
 	}
 	p, err := reservePorts()

@@ -88,7 +88,8 @@ func (n *Node) Start() error {
 	if n.cluster.Options.Nodes > 1 {
 		args = append(args, "--replica-id", fmt.Sprint(n.Index))
 	}
-	cmd, log, err := command(n.log, append(args, n.cluster.Options.Args...), n.cluster.Options.Env)
+	o := &n.cluster.Options
+	cmd, log, err := command(o.build(), n.log, append(args, o.Args...), o.environment())
 	if err != nil {
 		return fmt.Errorf("start %s: %w", n.Name, err)
 	}
@@ -101,9 +102,9 @@ func (n *Node) Start() error {
 	return nil
 }
 
-// command prepares a process of the binary that appends its output to a log.
-func command(path string, args, env []string) (*exec.Cmd, *os.File, error) {
-	binary, err := Binary()
+// command prepares a process of the binary with a build tag that appends its output to a log.
+func command(tag, path string, args, env []string) (*exec.Cmd, *os.File, error) {
+	binary, err := Binary(tag)
 	if err != nil {
 		return nil, nil, err
 	}

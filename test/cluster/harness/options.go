@@ -41,6 +41,9 @@ type Options struct {
 	Set map[string]string
 	// Env has further variables of the nodes' environment, "NAME=value".
 	Env []string
+	// ClockFile names a file with microseconds that every node adds to its wall clock, read again all the time. It takes
+	// a binary of its own, built with the tag clocksteps.
+	ClockFile string
 	// Args are further arguments of `whippet server`.
 	Args []string
 }
@@ -163,3 +166,22 @@ func advertisedHost(node int) string { return fmt.Sprintf("127.2.0.%d", node+1) 
 func peerHost(from, to int) string   { return fmt.Sprintf("127.1.%d.%d", from+1, to+1) }
 
 func quote(s string) string { return strconv.Quote(s) }
+
+// clockVariable is what a binary with the tag clocksteps reads.
+const clockVariable = "WHIPPET_TEST_CLOCK_FILE"
+
+// build is the build tag that the options need.
+func (o *Options) build() string {
+	if o.ClockFile != "" {
+		return "clocksteps"
+	}
+	return ""
+}
+
+// environment is what the nodes get beside the harness's own variables.
+func (o *Options) environment() []string {
+	if o.ClockFile == "" {
+		return o.Env
+	}
+	return append(slices.Clip(o.Env), clockVariable+"="+o.ClockFile)
+}
