@@ -3,14 +3,18 @@ package broker
 import (
 	"math/bits"
 	"sync"
+	"sync/atomic"
 )
 
 // Buffer is a body in pooled memory. It has one owner at a time, who calls
-// Release when the bytes are not needed any more.
+// Release when the bytes are not needed any more. The log of a partition may
+// become the owner of a sent batch, and then share it with those who read it
+// (segment.Memory).
 type Buffer struct {
 	// B is the body; its capacity is that of the size class.
 	B     []byte
 	class int
+	more  atomic.Int32 // users beside the first
 }
 
 // Size classes: four steps for each doubling from 512 bytes to 64 MiB and a
@@ -56,11 +60,22 @@ func GetBuffer(n int) *Buffer {
 	return &Buffer{B: make([]byte, n, classSize(c)), class: c}
 }
 
-// Release gives the memory back. The buffer must not be used afterwards. Nil is allowed.
+// Retain adds a user.
+func (b *Buffer) Retain() { b.more.Add(1) }
+
+// Size is the memory that the buffer takes.
+func (b *Buffer) Size() int { return cap(b.B) }
+
+// Release ends a use; the last one gives the memory back. The buffer must not be
+// used afterwards. Nil is allowed.
 func (b *Buffer) Release() {
 	if b == nil || b.class < 0 {
 		return
 	}
+	if b.more.Load() != 0 && b.more.Add(-1) >= 0 {
+		return
+	}
+	b.more.Store(0)
 	poison(b.B[:cap(b.B)])
 	pools[b.class].Put(b)
 }

@@ -109,7 +109,9 @@ func sendCopied(s *partition.Send) {
 	if op.comesBack() {
 		return
 	}
-	op.body.Release()
+	if !op.Given { // else it is the log's
+		op.body.Release()
+	}
 	op.body = nil
 }
 
@@ -319,7 +321,7 @@ func (l *lane) findFirst() {
 func (op *sendOp) renew(l *lane) {
 	client, user, request := op.Client, op.User, op.Request
 	op.Reset()
-	op.Client, op.User, op.Request, op.Batch = client, user, request, op.batch
+	op.Client, op.User, op.Request, op.Batch, op.Memory = client, user, request, op.batch, op.body
 	op.Fence = &l.gate
 }
 

@@ -35,6 +35,7 @@ func (c *conn) send(h *wire.RequestHeader, bound *binding, body *Buffer) *Reply 
 		code = refused
 	}
 	op.Client, op.User, op.Request = bound.client, bound.user, h.Request
+	op.Memory = body
 	op.rh = h.Reply()
 	op.rh.Op = bound.session
 	op.body, op.cost, op.code = body, int(h.Size), code

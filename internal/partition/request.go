@@ -3,6 +3,7 @@ package partition
 import (
 	"sync/atomic"
 
+	"github.com/whippetmq/whippet/internal/segment"
 	"github.com/whippetmq/whippet/wire"
 )
 
@@ -24,7 +25,11 @@ type Send struct {
 	// a refusal, so that no younger send of its connection overtakes the refused one (routing G11). nil = no fence.
 	Fence *atomic.Bool
 
-	// Copied is called exactly once, always before Done: the bytes of Batch are not needed any more. May be nil.
+	// Memory is what Batch is in. When it is set the log may take it over instead of making a copy, see Given.
+	Memory segment.Memory
+
+	// Copied is called exactly once, always before Done: the bytes of Batch are not needed any more, or are the log's. May
+	// be nil.
 	Copied func(*Send)
 	// Done is called exactly once with the result fields set.
 	Done func(*Send)
@@ -37,6 +42,7 @@ type Send struct {
 	Timestamp  uint64 // base timestamp, µs; 0 for a duplicate
 	Term       uint64 // of the entry, 0 when none was applied
 	Index      uint64 // of the entry, 0 when none was applied
+	Given      bool   // the submitter's use of Memory is the log's
 
 	count  uint32
 	size   int // of Batch, once it is gone
@@ -64,6 +70,12 @@ func (s *Send) Size() int {
 		return s.size
 	}
 	return len(s.Batch)
+}
+
+// Give lets the log have the batch (replica.Giver).
+func (s *Send) Give() segment.Memory {
+	s.Given = s.Memory != nil
+	return s.Memory
 }
 
 // Proposed tells that the log has its own copy of the batch (replica.Request).

@@ -40,6 +40,14 @@ type Request interface {
 	Fail(err error)
 }
 
+// Giver is a Request that can give its memory away. A group that would have to copy the data of the request's entry asks
+// it first, before Proposed.
+type Giver interface {
+	// Give returns what the data that Admit returned for the request is in, with one use of it, which is the log's from now
+	// on; nil when it cannot be given. Nobody may change the data any more.
+	Give() segment.Memory
+}
+
 // Machine is a deterministic state machine. All methods are called on the group's shard goroutine, never concurrently,
 // except that Restore is called by StartGroup before the group joins its shard.
 type Machine interface {

@@ -5,10 +5,11 @@
 // # Threads
 //
 // A Host is the replica side of one node. It has a shard of its own for the metadata group and Config.Shards shards for
-// the partitions. One goroutine per shard runs all groups of the shard: it takes the whole inbox, steps messages and
-// proposals of the groups that have any, handles what raft wants done, writes, applies, and sleeps. Everything a group
-// owns (its raft node, its waiters, its Machine's admission state) belongs to that goroutine; other goroutines post to
-// the inbox or read the atomics behind Group.Status. Besides the shards there are a log writer per shard (for groups that
+// the partitions. One goroutine at a time runs all groups of the shard: it takes the whole inbox, steps messages and
+// proposals of the groups that have any, handles what raft wants done, writes, applies, and gives the shard up. It is the
+// shard's loop, or a submitter that found the shard idle (Group.SubmitHere). Everything a group owns (its raft node, its
+// waiters, its Machine's admission state) belongs to whoever runs the shard; other goroutines post to the inbox or read
+// the atomics behind Group.Status. Besides the shards there are a log writer per shard (for groups that
 // flush before they acknowledge), one writer of terms and votes, and one keeper (checkpoints, background flushes). All of
 // them are started by Open and have ended when Close returns.
 //

@@ -75,7 +75,14 @@ func (g *Group) proposeSolo(props []waiter) {
 	}
 	for i := range props {
 		g.soloLast++
-		es = append(es, segment.Entry{Index: g.soloLast, Term: g.leadTerm, Data: bytes.Clone(s.entries[i].Data)})
+		e := segment.Entry{Index: g.soloLast, Term: g.leadTerm, Data: s.entries[i].Data}
+		if giver, ok := props[i].one.(Giver); ok {
+			e.Mem = giver.Give()
+		}
+		if e.Mem == nil {
+			e.Data = bytes.Clone(e.Data)
+		}
+		es = append(es, e)
 		props[i].index, props[i].term = g.soloLast, g.leadTerm
 		g.proposed(&props[i])
 	}

@@ -65,7 +65,7 @@ func TestAllocations(t *testing.T) {
 		b := batches[i%len(batches)]
 		i++
 		stampBatch(b, l.NextOffset(), uint64(i), &scratch)
-		entries[0] = Entry{l.LastIndex() + 1, 1, b}
+		entries[0] = Entry{Index: l.LastIndex() + 1, Term: 1, Data: b}
 		w, err := l.Place(entries[:])
 		if err != nil {
 			t.Fatal(err)
@@ -116,7 +116,7 @@ func TestIdleMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			if write {
-				w, err := l.Place([]Entry{{1, 1, nil}, {2, 1, makeBatch(0, 1, []byte("x"))}})
+				w, err := l.Place([]Entry{{Index: 1, Term: 1, Data: nil}, {Index: 2, Term: 1, Data: makeBatch(0, 1, []byte("x"))}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -167,7 +167,7 @@ func TestWriteAmplification(t *testing.T) {
 	for i := range 2000 / every(1) {
 		b := batchBytes(10_000)
 		stampBatch(b, l.NextOffset(), uint64(i), &scratch)
-		w, err := l.Place([]Entry{{l.LastIndex() + 1, 1, b}})
+		w, err := l.Place([]Entry{{Index: l.LastIndex() + 1, Term: 1, Data: b}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func BenchmarkAppend(b *testing.B) {
 			for n := 0; b.Loop(); n++ {
 				le.PutUint64(data[offBaseOffset:], offset)
 				offset += count
-				entries[0] = Entry{uint64(n) + 1, 1, data}
+				entries[0] = Entry{Index: uint64(n) + 1, Term: 1, Data: data}
 				start := time.Now()
 				w, err := l.Place(entries)
 				if err != nil {
@@ -265,7 +265,7 @@ func BenchmarkRead(b *testing.B) {
 					for n := 0; n < total; n += 10_000 {
 						data := batchBytes(10_000)
 						stampBatch(data, l.NextOffset(), 1, &scratch)
-						w, err := l.Place([]Entry{{l.LastIndex() + 1, 1, data}})
+						w, err := l.Place([]Entry{{Index: l.LastIndex() + 1, Term: 1, Data: data}})
 						if err != nil {
 							b.Fatal(err)
 						}
@@ -329,7 +329,7 @@ func BenchmarkOpen(b *testing.B) {
 	const total = 1000 << 20
 	for n := 0; n < total; n += len(data) {
 		stampBatch(data, l.NextOffset(), 1, &scratch)
-		w, err := l.Place([]Entry{{l.LastIndex() + 1, 1 + l.LastIndex()/50_000, append([]byte(nil), data...)}})
+		w, err := l.Place([]Entry{{Index: l.LastIndex() + 1, Term: 1 + l.LastIndex()/50_000, Data: append([]byte(nil), data...)}})
 		if err != nil {
 			b.Fatal(err)
 		}

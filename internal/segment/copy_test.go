@@ -108,7 +108,7 @@ func TestPieces(t *testing.T) {
 func TestVerifyPieceDetects(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	e := newEnv(t, Options{})
-	e.put(Entry{1, 1, nil}, Entry{2, 1, batchOf(rng, 0, 5, 3, 40)}, Entry{3, 1, AppendControl(nil, KindCommands, payload(rng, 21))})
+	e.put(Entry{Index: 1, Term: 1, Data: nil}, Entry{Index: 2, Term: 1, Data: batchOf(rng, 0, 5, 3, 40)}, Entry{Index: 3, Term: 1, Data: AppendControl(nil, KindCommands, payload(rng, 21))})
 	e.l.Applied(3)
 	ps, err := e.l.Pieces(3)
 	if err != nil || len(ps) != 1 {

@@ -18,7 +18,7 @@ func damaged(t *testing.T) (*env, []Entry) {
 	e := newEnv(t, Options{SegmentBytes: 3000})
 	var all []Entry
 	for len(e.l.Segments()) < 3 || e.l.Segments()[2].FileBytes < 2000 {
-		c := Entry{e.l.LastIndex() + 1, 1, AppendControl(nil, KindCommands, payload(rng, 50))}
+		c := Entry{Index: e.l.LastIndex() + 1, Term: 1, Data: AppendControl(nil, KindCommands, payload(rng, 50))}
 		e.put(c)
 		all = append(append(all, c), e.append(rng, 1, 1, 2, 300)...)
 	}

@@ -31,5 +31,6 @@
 // structure and is never held across I/O.
 //
 // Entry.Data is kept by the log until it is evicted from the tail cache, and is
-// handed out to readers: nobody may change or reuse it after Place.
+// handed out to readers: nobody may change it after Place, or reuse it other than
+// by [Memory].
 package segment

@@ -26,6 +26,11 @@ func (l *Log) Entries(lo, hi uint64, maxBytes int) ([]Entry, error) {
 	items := l.items
 	if i := l.itemOf(lo); i >= 0 {
 		items = append([]item(nil), items[i:min(len(items), i+int(hi-lo))]...)
+		for i := range items {
+			if m := items[i].mem; m != nil {
+				m.Retain() // nobody says when the caller is done with it
+			}
+		}
 		l.mu.RUnlock()
 		return entriesOf(items, maxBytes), nil
 	}

@@ -62,6 +62,23 @@ type Entry struct {
 	// 88..255 of its header zero), a control entry as [AppendControl] makes it,
 	// or empty, which is KindTerm.
 	Data []byte
+	// Mem is what Data is in, when that is to be used again. Place takes one
+	// use of it over. Nil leaves Data to the garbage collector.
+	Mem Memory
+}
+
+// Memory is memory with several users, who must all be done before it is used
+// again. A log has a use of it as long as the entry is in the tail cache, and
+// each result of a read one until it is released. What is handed out without an
+// end, by Entries, or is cut off the log, or in memory when the log is closed,
+// keeps its use: that memory is not used again.
+type Memory interface {
+	// Retain adds a use.
+	Retain()
+	// Release ends one.
+	Release()
+	// Size is the number of bytes that stay occupied.
+	Size() int
 }
 
 // Layout of a batch header (docs/storage-format.md).

@@ -76,7 +76,7 @@ func TestFailNthWrite(t *testing.T) {
 						second := make([]Entry, 0, 8)
 						offset := BaseOffset(first[4].Data)
 						for i := range uint64(8) {
-							second = append(second, Entry{first[4].Index + i, 2, batchOf(rng, offset, 100+i, 2, 300)})
+							second = append(second, Entry{Index: first[4].Index + i, Term: 2, Data: batchOf(rng, offset, 100+i, 2, 300)})
 							offset += 2
 						}
 						w2, err := f.l.Place(second)
@@ -232,7 +232,7 @@ func TestFailedFlush(t *testing.T) {
 			if err := f.l.Sync(); !errors.Is(err, ErrSyncFailed) {
 				t.Errorf("sync again: %v", err)
 			}
-			if _, err := f.l.Place([]Entry{{2, 1, nil}}); !errors.Is(err, ErrSyncFailed) {
+			if _, err := f.l.Place([]Entry{{Index: 2, Term: 1, Data: nil}}); !errors.Is(err, ErrSyncFailed) {
 				t.Errorf("place: %v", err)
 			}
 			if err := f.l.Read(&ReadBuffer{}, 0, 1, 1, 1); !errors.Is(err, ErrSyncFailed) {

@@ -175,6 +175,7 @@ type Log struct {
 // item is an entry in memory.
 type item struct {
 	data []byte
+	mem  Memory
 	s    *seg
 	st   state // behind the entry
 }
@@ -182,7 +183,12 @@ type item struct {
 // pos is where the entry's record begins in its segment.
 func (it *item) pos() int64 { return it.st.pos - recordLength(it.data) }
 
-func (it *item) cost() int64 { return int64(len(it.data)) + itemOverhead }
+func (it *item) cost() int64 {
+	if it.mem != nil {
+		return int64(it.mem.Size()) + itemOverhead
+	}
+	return int64(len(it.data)) + itemOverhead
+}
 
 // termRun says that the entries from an index on have a term.
 type termRun struct{ index, term uint64 }
@@ -432,7 +438,11 @@ func (l *Log) evict(index uint64, enough int64) (more bool) {
 	defer l.mu.Unlock()
 	n, freed := 0, int64(0)
 	for n < len(l.items) && l.items[n].st.index <= index && freed < enough {
-		freed += l.items[n].cost()
+		it := &l.items[n]
+		freed += it.cost()
+		if it.mem != nil {
+			it.mem.Release()
+		}
 		n++
 	}
 	l.dropItems(n)

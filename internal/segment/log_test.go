@@ -56,7 +56,7 @@ func TestFormat(t *testing.T) {
 	e := newEnv(t, Options{})
 	batch := makeBatch(0, 1000, []byte("hello"), []byte("world!"))
 	commands := AppendControl(nil, KindCommands, []byte("abc"))
-	e.put(Entry{1, 5, nil}, Entry{2, 5, batch}, Entry{3, 6, commands})
+	e.put(Entry{Index: 1, Term: 5, Data: nil}, Entry{Index: 2, Term: 5, Data: batch}, Entry{Index: 3, Term: 6, Data: commands})
 	got, err := vfs.ReadFile(e.fs, testDir+"/0/00000000000000000000.log", 1<<20)
 	if err != nil {
 		t.Fatal(err)
@@ -132,11 +132,11 @@ func TestAppendReopenRead(t *testing.T) {
 			for i := range 40 {
 				switch i % 5 {
 				case 3:
-					c := Entry{e.l.LastIndex() + 1, 2, AppendControl(nil, KindCommands, payload(rng, rng.IntN(3000)))}
+					c := Entry{Index: e.l.LastIndex() + 1, Term: 2, Data: AppendControl(nil, KindCommands, payload(rng, rng.IntN(3000)))}
 					e.put(c)
 					want = append(want, c)
 				case 4:
-					c := Entry{e.l.LastIndex() + 1, 2, nil}
+					c := Entry{Index: e.l.LastIndex() + 1, Term: 2, Data: nil}
 					e.put(c)
 					want = append(want, c)
 				default:
@@ -263,7 +263,7 @@ func TestNamesAndRolls(t *testing.T) {
 	e := newEnv(t, Options{SegmentBytes: 2000, ControlBytes: 1000})
 	rng := rand.New(rand.NewPCG(1, 1))
 	control := func(n int) {
-		e.put(Entry{e.l.LastIndex() + 1, 1, AppendControl(nil, KindCommands, payload(rng, n))})
+		e.put(Entry{Index: e.l.LastIndex() + 1, Term: 1, Data: AppendControl(nil, KindCommands, payload(rng, n))})
 	}
 	if n := e.l.SegmentCount(); n != 1 || e.l.Size() != 0 {
 		t.Errorf("new log: %d segments, %d bytes", n, e.l.Size())
@@ -271,8 +271,8 @@ func TestNamesAndRolls(t *testing.T) {
 	control(600)
 	control(600) // 1,328 bytes of control: full
 	control(1000)
-	e.put(Entry{4, 1, makeBatch(0, 5, payload(rng, 3000))})
-	e.put(Entry{5, 1, makeBatch(1, 6, payload(rng, 100))})
+	e.put(Entry{Index: 4, Term: 1, Data: makeBatch(0, 5, payload(rng, 3000))})
+	e.put(Entry{Index: 5, Term: 1, Data: makeBatch(1, 6, payload(rng, 100))})
 	var names []string
 	for _, s := range e.l.Segments() {
 		names = append(names, strings.TrimPrefix(s.File, testDir+"/"))
@@ -304,7 +304,7 @@ func TestReplicasAreEqual(t *testing.T) {
 	var all []Entry
 	for range 60 {
 		if rng.IntN(4) == 0 {
-			c := Entry{a.l.LastIndex() + 1, 1, AppendControl(nil, KindCommands, payload(rng, rng.IntN(2000)))}
+			c := Entry{Index: a.l.LastIndex() + 1, Term: 1, Data: AppendControl(nil, KindCommands, payload(rng, rng.IntN(2000)))}
 			a.put(c)
 			all = append(all, c)
 		}
@@ -335,7 +335,7 @@ func TestReplicasAreEqual(t *testing.T) {
 
 func TestPlaceRefuses(t *testing.T) {
 	e := newEnv(t, Options{})
-	e.put(Entry{1, 2, nil}, Entry{2, 2, makeBatch(0, 1, []byte("a"))}, Entry{3, 2, nil})
+	e.put(Entry{Index: 1, Term: 2, Data: nil}, Entry{Index: 2, Term: 2, Data: makeBatch(0, 1, []byte("a"))}, Entry{Index: 3, Term: 2, Data: nil})
 	e.l.Committed(2)
 	noStamp := makeBatch(1, 2, []byte("b"))
 	clear(noStamp[52:])
@@ -345,17 +345,17 @@ func TestPlaceRefuses(t *testing.T) {
 		want error
 	}{
 		{"empty", nil, ErrInvalidEntry},
-		{"gap", []Entry{{5, 2, nil}}, ErrInvalidEntry},
-		{"committed", []Entry{{2, 3, nil}}, ErrCommitted},
-		{"index zero", []Entry{{0, 3, nil}}, ErrInvalidEntry},
-		{"term back", []Entry{{4, 1, nil}}, ErrInvalidEntry},
-		{"not consecutive", []Entry{{4, 2, nil}, {6, 2, nil}}, ErrInvalidEntry},
-		{"wrong offset", []Entry{{4, 2, makeBatch(2, 1, []byte("b"))}}, ErrInvalidEntry},
-		{"wrong offset after cut", []Entry{{3, 3, makeBatch(0, 1, []byte("b"))}}, ErrInvalidEntry},
-		{"no stamp", []Entry{{4, 2, noStamp}}, ErrInvalidEntry},
-		{"garbage", []Entry{{4, 2, []byte("garbage")}}, ErrInvalidEntry},
-		{"purge without body", []Entry{{4, 2, AppendControl(nil, KindPurge, nil)}}, ErrInvalidEntry},
-		{"purge of old generation", []Entry{{4, 2, AppendControl(nil, KindPurge, make([]byte, 8))}}, ErrInvalidEntry},
+		{"gap", []Entry{{Index: 5, Term: 2, Data: nil}}, ErrInvalidEntry},
+		{"committed", []Entry{{Index: 2, Term: 3, Data: nil}}, ErrCommitted},
+		{"index zero", []Entry{{Index: 0, Term: 3, Data: nil}}, ErrInvalidEntry},
+		{"term back", []Entry{{Index: 4, Term: 1, Data: nil}}, ErrInvalidEntry},
+		{"not consecutive", []Entry{{Index: 4, Term: 2, Data: nil}, {Index: 6, Term: 2, Data: nil}}, ErrInvalidEntry},
+		{"wrong offset", []Entry{{Index: 4, Term: 2, Data: makeBatch(2, 1, []byte("b"))}}, ErrInvalidEntry},
+		{"wrong offset after cut", []Entry{{Index: 3, Term: 3, Data: makeBatch(0, 1, []byte("b"))}}, ErrInvalidEntry},
+		{"no stamp", []Entry{{Index: 4, Term: 2, Data: noStamp}}, ErrInvalidEntry},
+		{"garbage", []Entry{{Index: 4, Term: 2, Data: []byte("garbage")}}, ErrInvalidEntry},
+		{"purge without body", []Entry{{Index: 4, Term: 2, Data: AppendControl(nil, KindPurge, nil)}}, ErrInvalidEntry},
+		{"purge of old generation", []Entry{{Index: 4, Term: 2, Data: AppendControl(nil, KindPurge, make([]byte, 8))}}, ErrInvalidEntry},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := e.l.Place(c.e); !errors.Is(err, c.want) {
@@ -363,7 +363,7 @@ func TestPlaceRefuses(t *testing.T) {
 			}
 		})
 	}
-	e.put(Entry{4, 2, makeBatch(1, 2, []byte("b"))})
+	e.put(Entry{Index: 4, Term: 2, Data: makeBatch(1, 2, []byte("b"))})
 	if got, err := allEntries(e.l, 1); err != nil || len(got) != 4 {
 		t.Errorf("%d entries, %v", len(got), err)
 	}
@@ -436,9 +436,9 @@ func TestOffsetAtTime(t *testing.T) {
 		ts += rng.Uint64N(3) * 5
 		b := batchOf(rng, e.l.NextOffset(), ts, 1+rng.IntN(3), 4000)
 		all = append(all, at{ts, BaseOffset(b)})
-		e.put(Entry{e.l.LastIndex() + 1, 1, b})
+		e.put(Entry{Index: e.l.LastIndex() + 1, Term: 1, Data: b})
 		if rng.IntN(6) == 0 {
-			e.put(Entry{e.l.LastIndex() + 1, 1, AppendControl(nil, KindCommands, payload(rng, 500))})
+			e.put(Entry{Index: e.l.LastIndex() + 1, Term: 1, Data: AppendControl(nil, KindCommands, payload(rng, 500))})
 		}
 	}
 	check := func() {
@@ -473,7 +473,7 @@ func TestPurge(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	e := newEnv(t, Options{SegmentBytes: 5000})
 	old := e.append(rng, 1, 10, 3, 500)
-	purge := Entry{11, 1, AppendControl(nil, KindPurge, le.AppendUint64(nil, 1))}
+	purge := Entry{Index: 11, Term: 1, Data: AppendControl(nil, KindPurge, le.AppendUint64(nil, 1))}
 	e.put(purge)
 	if got := e.l.NextOffset(); got != 0 {
 		t.Errorf("next offset %d", got)
@@ -481,11 +481,11 @@ func TestPurge(t *testing.T) {
 	// Readers see the old generation until the purge is applied.
 	e.l.Applied(10)
 	checkReads(t, e.l, old, rng)
-	fresh := []Entry{{12, 1, makeBatch(0, 5000, []byte("new"))}}
+	fresh := []Entry{{Index: 12, Term: 1, Data: makeBatch(0, 5000, []byte("new"))}}
 	e.put(fresh...)
 	checkReads(t, e.l, old, rng)
 	// A purge that was not committed is cut, and the old generation goes on.
-	e.put(Entry{11, 2, makeBatch(30, 6000, []byte("other"))})
+	e.put(Entry{Index: 11, Term: 2, Data: makeBatch(30, 6000, []byte("other"))})
 	if got := e.l.NextOffset(); got != 31 {
 		t.Errorf("next offset after the cut %d", got)
 	}

@@ -140,7 +140,7 @@ func (w *Write) build(entries []Entry, cur *seg, st state) {
 			w.idx = append(w.idx, indexRec{cur, entry})
 			w.ops[len(w.ops)-1].idx++
 		}
-		w.items = append(w.items, item{e.Data, cur, st})
+		w.items = append(w.items, item{e.Data, e.Mem, cur, st})
 		w.end = st
 		if next, ended := l.ended(cur.start, st); ended {
 			w.ops = append(w.ops, op{kind: opSeal, s: cur, end: st})

@@ -120,7 +120,7 @@ func TestConcurrent(t *testing.T) {
 			var es []Entry
 			for range 1 + rng.IntN(4) {
 				n := 1 + rng.IntN(4)
-				es = append(es, Entry{index, term, batch(offset, n, rng)})
+				es = append(es, Entry{Index: index, Term: term, Data: batch(offset, n, rng)})
 				index, offset = index+1, offset+uint64(n)
 			}
 			w, err := l.Place(es)

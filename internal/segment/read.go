@@ -37,6 +37,7 @@ type ReadBuffer struct {
 
 	vecs [][]byte
 	bufs []*buffer // pooled memory that vecs point into
+	mems []Memory  // memory of entries that vecs point into
 	// arena is the buffer for headers and small batches, used so far.
 	arena []byte
 	used  int
@@ -49,6 +50,7 @@ type ReadBuffer struct {
 	scratch []byte
 	items   [gatherItems]struct {
 		data []byte
+		mem  Memory
 		s    *seg
 	}
 	sc scanner
@@ -70,6 +72,11 @@ func (b *ReadBuffer) Release() {
 		p.free()
 		b.bufs[i] = nil
 	}
+	for i, m := range b.mems {
+		m.Release()
+		b.mems[i] = nil
+	}
+	b.mems = b.mems[:0]
 	if cap(b.vecs) > 1<<16 {
 		b.vecs = nil
 	}
@@ -241,10 +248,14 @@ func (l *Log) plan(dst *ReadBuffer) (p readPlan, err error) {
 		at := sort.Search(len(rest), func(i int) bool { return rest[i].s != s || rest[i].st.offset > dst.next })
 		it := &rest[at]
 		if KindOf(it.data) == KindData && BaseOffset(it.data) <= dst.next {
-			for at < len(rest) && p.items < gatherItems && rest[at].s.start.gen == s.start.gen {
-				dst.items[p.items].data, dst.items[p.items].s = rest[at].data, rest[at].s
+			for room := dst.room; at < len(rest) && p.items < gatherItems && rest[at].s.start.gen == s.start.gen && (room > 0 || p.items == 0); at++ {
+				it := &rest[at]
+				if it.mem != nil {
+					it.mem.Retain()
+				}
+				dst.items[p.items].data, dst.items[p.items].mem, dst.items[p.items].s = it.data, it.mem, it.s
 				p.items++
-				at++
+				room -= len(it.data)
 			}
 			return p, nil
 		}
@@ -282,6 +293,12 @@ func (b *ReadBuffer) gather(n int) (more bool, err error) {
 			if !more {
 				break
 			}
+		}
+	}
+	// What was not taken is retained a little longer than needed, with the rest.
+	for i := range n {
+		if m := b.items[i].mem; m != nil {
+			b.mems = append(b.mems, m)
 		}
 	}
 	clear(b.items[:n])

@@ -18,7 +18,8 @@ const (
 	// readBuffer holds what is read beside a header: the small rest of most
 	// requests, and what follows a frame.
 	readBuffer = 1024 - wire.HeaderSize
-	// firstStep is what a body gets at once; then four times what has arrived.
+	// firstStep is what a body gets at once, or as much as an earlier body of the
+	// connection had; then four times what has arrived.
 	firstStep = 1 << 20
 	// unboundBody is the largest body that is read before sign-in.
 	unboundBody = 64 << 10
@@ -63,6 +64,7 @@ type conn struct {
 	from, upTo int            // of ahead
 	buf        [readBuffer]byte
 	start, end int // of buf
+	proven     int // size of the largest body that came whole
 	expect     int // size of the last body, when a buffer for it may be taken before its header is known
 
 	held bool // replies wait for Handle to return
@@ -366,6 +368,7 @@ func (c *conn) readBody(n int) (*broker.Buffer, error) {
 	}
 	c.g.budget.release(n)
 	if err == nil {
+		c.proven = max(c.proven, n)
 		return b, nil
 	}
 	b.Release()
@@ -383,7 +386,7 @@ func (c *conn) begun(n int) (b *broker.Buffer, have int) {
 		c.ahead, c.from, c.upTo = nil, 0, 0
 		b.B = b.B[:n]
 	} else {
-		b = broker.GetBuffer(min(n, firstStep))
+		b = broker.GetBuffer(min(n, max(firstStep, c.proven)))
 	}
 	return b, have + c.take(b.B[have:])
 }
