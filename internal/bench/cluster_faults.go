@@ -137,6 +137,25 @@ func (c *ClusterFigures) underLoad(ctx context.Context, x *fixture, p Plan, f fu
 	return e.res, errors.Join(err, e.err)
 }
 
+// moveUnderProbe moves a primary while one sender after the other waits for its message to that partition, and tells how long
+// the slowest of them waited.
+func (f *fixture) moveUnderProbe(ctx context.Context, c *client.Client, topic string, partition uint32, to int) (stall time.Duration, failed int, err error) {
+	watch := startProbes(ctx, []*client.Client{c}, topic, []uint32{partition}, 0)
+	defer watch.stop()
+	if err := watch.flow(ctx); err != nil {
+		return 0, 0, err
+	}
+	began := time.Now()
+	err = f.move(ctx, topic, partition, to)
+	ended := time.Now().Add(moveTail)
+	if err == nil {
+		err = pause(ctx, moveTail)
+	}
+	watch.stop()
+	failed, failure := watch.lost()
+	return watch.slowest(began, ended), failed, errors.Join(err, failure)
+}
+
 // transfer: primaries go from node to node while producers send at a rate and probes send to each partition.
 func (c *ClusterFigures) transfer(ctx context.Context) (out []Figure, err error) {
 	err = c.with(ctx, stillPrimaries, func(x *fixture) error {
@@ -149,13 +168,8 @@ func (c *ClusterFigures) transfer(ctx context.Context) (out []Figure, err error)
 		if err != nil {
 			return err
 		}
-		type move struct {
-			partition uint32
-			from, to  time.Time
-		}
-		var moves []move
-		watch := startProbes(ctx, probers, p.Topic, splitPartitions, 0)
-		defer watch.stop()
+		var stalls []float64
+		failures := 0
 		res, err := c.underLoad(ctx, x, p, func(ctx context.Context) error {
 			at, err := x.primaries(ctx, p.Topic, splitPartitions)
 			if err != nil {
@@ -164,14 +178,14 @@ func (c *ClusterFigures) transfer(ctx context.Context) (out []Figure, err error)
 			tick := time.NewTicker(moveEvery)
 			defer tick.Stop()
 			for end := time.Now().Add(c.Length - 2*moveEvery); time.Now().Before(end); {
-				i := len(moves) % splitPartitions
+				i := len(stalls) % splitPartitions
 				to := (at[i] + 1) % splitNodes
-				began := time.Now()
-				if err := x.move(ctx, p.Topic, uint32(i), to); err != nil {
+				stall, failed, err := x.moveUnderProbe(ctx, probers[i], p.Topic, uint32(i), to)
+				if failures += failed; err != nil {
 					return fmt.Errorf("move partition %d: %w", i, err)
 				}
 				at[i] = to
-				moves = append(moves, move{uint32(i), began, time.Now()})
+				stalls = append(stalls, float64(stall)/float64(time.Millisecond))
 				select {
 				case <-tick.C:
 				case <-ctx.Done():
@@ -180,21 +194,10 @@ func (c *ClusterFigures) transfer(ctx context.Context) (out []Figure, err error)
 			}
 			return nil
 		})
-		watch.stop()
 		if err != nil {
 			return err
 		}
-		var stalls []float64
-		for _, m := range moves {
-			if d := watch.slowest(m.partition, m.from, m.to.Add(moveTail)); d > 0 {
-				stalls = append(stalls, float64(d)/float64(time.Millisecond))
-			}
-		}
-		failures, failure := watch.lost()
-		if failure != nil {
-			c.say("  a probe failed: %v", failure)
-		}
-		c.say("  %d moves under %s msg/s: longest probe of a move, median %.2f ms, worst %.2f ms", len(moves), Rate(res.Produce.MessagesPerSec), median(stalls), slices.Max(append(stalls, 0)))
+		c.say("  %d moves under %s msg/s: longest probe of a move, median %.2f ms, worst %.2f ms", len(stalls), Rate(res.Produce.MessagesPerSec), median(stalls), slices.Max(append(stalls, 0)))
 		out = append(out, newFigure("primary moved under load: until writable, p50", median(stalls), "ms", 0, 2),
 			newFigure("primary moved under load: slowest send", res.Produce.Latency.Max/1000, "ms", 0, 250),
 			atMost("primary moved under load: sends that failed", float64(res.Produce.Failures)+float64(failures), "", 0),
@@ -247,7 +250,7 @@ func (c *ClusterFigures) killOnce(ctx context.Context, x *fixture, partitions in
 	if err != nil {
 		return 0, 0, err
 	}
-	watch := startProbes(ctx, probers, p.Topic, partitions, every)
+	watch := startProbes(ctx, probers, p.Topic, allPartitions(partitions), every)
 	defer watch.stop()
 	res, err := c.underLoad(ctx, x, p, func(ctx context.Context) error {
 		if err := awaitProbes(ctx, watch, time.Now()); err != nil {

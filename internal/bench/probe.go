@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -17,7 +18,8 @@ type probes struct {
 	wg     sync.WaitGroup
 
 	mu       sync.Mutex
-	sends    [][]probe // by partition
+	sends    [][]probe     // by place in the list of partitions
+	acked    chan struct{} // capacity 1: something was acknowledged
 	failures int
 	failure  error
 }
@@ -28,17 +30,26 @@ type probe struct{ begin, end time.Time }
 func (p probe) took() time.Duration { return p.end.Sub(p.begin) }
 
 // startProbes starts one sender per partition, spread over the clients.
-func startProbes(ctx context.Context, clients []*client.Client, topic string, partitions int, every time.Duration) *probes {
+func startProbes(ctx context.Context, clients []*client.Client, topic string, partitions []uint32, every time.Duration) *probes {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &probes{every: every, cancel: cancel, sends: make([][]probe, partitions)}
-	for i := range partitions {
+	p := &probes{every: every, cancel: cancel, sends: make([][]probe, len(partitions)), acked: make(chan struct{}, 1)}
+	for i, partition := range partitions {
 		c := clients[i%len(clients)]
-		p.wg.Go(func() { p.probe(ctx, c, topic, uint32(i)) })
+		p.wg.Go(func() { p.probe(ctx, c, topic, partition, i) })
 	}
 	return p
 }
 
-func (p *probes) probe(ctx context.Context, c *client.Client, topic string, partition uint32) {
+// allPartitions lists the partitions of a topic.
+func allPartitions(n int) []uint32 {
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	return ids
+}
+
+func (p *probes) probe(ctx context.Context, c *client.Client, topic string, partition uint32, place int) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	message := client.Message{Payload: []byte("probe")}
@@ -49,7 +60,7 @@ func (p *probes) probe(ctx context.Context, c *client.Client, topic string, part
 		if ctx.Err() != nil {
 			return
 		}
-		p.note(partition, probe{begin, end}, err)
+		p.note(place, probe{begin, end}, err)
 		wait := p.every - end.Sub(begin)
 		if wait <= 0 {
 			continue
@@ -62,7 +73,7 @@ func (p *probes) probe(ctx context.Context, c *client.Client, topic string, part
 	}
 }
 
-func (p *probes) note(partition uint32, s probe, err error) {
+func (p *probes) note(place int, s probe, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
@@ -70,7 +81,22 @@ func (p *probes) note(partition uint32, s probe, err error) {
 		p.failure = err
 		return
 	}
-	p.sends[partition] = append(p.sends[partition], s)
+	p.sends[place] = append(p.sends[place], s)
+	select {
+	case p.acked <- struct{}{}:
+	default:
+	}
+}
+
+// flow waits for the first send that is acknowledged.
+func (p *probes) flow(ctx context.Context) error {
+	select {
+	case <-p.acked:
+		return nil
+	case <-ctx.Done():
+		_, err := p.lost()
+		return errors.Join(context.Cause(ctx), err)
+	}
 }
 
 // stop ends the senders and waits for them.
@@ -94,14 +120,16 @@ func (p *probes) after(t time.Time) (time.Duration, bool) {
 	return worst, true
 }
 
-// slowest is the longest send to a partition that was under way between two times; 0 = there was none.
-func (p *probes) slowest(partition uint32, from, to time.Time) time.Duration {
+// slowest is the longest send that was under way between two times; 0 = there was none.
+func (p *probes) slowest(from, to time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var worst time.Duration
-	for _, s := range p.sends[partition] {
-		if s.end.After(from) && s.begin.Before(to) {
-			worst = max(worst, s.took())
+	for _, sends := range p.sends {
+		for _, s := range sends {
+			if s.end.After(from) && s.begin.Before(to) {
+				worst = max(worst, s.took())
+			}
 		}
 	}
 	return worst
