@@ -16,7 +16,7 @@ const (
 	moveEvery     = 150 * time.Millisecond
 	moveTail      = 20 * time.Millisecond // sends that begin so soon after a move still belong to it
 	probeEvery    = 10 * time.Millisecond
-	probeManyTime = 50 * time.Millisecond
+	probeManyTime = 200 * time.Millisecond // a probe of a partition without a primary waits, so the pace costs no precision
 	faultLimit    = 60 * time.Second
 )
 
