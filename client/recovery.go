@@ -131,7 +131,7 @@ func (c *recovery) run() {
 			}
 			n.slots[classWrite].miss()
 			failures++
-			t := time.NewTimer(backoff(failures-1, firstRetry, maxRetryPause))
+			t := time.NewTimer(retryPause(failures-1))
 			select {
 			case <-t.C:
 			case <-c.wake: // perhaps another node leads now

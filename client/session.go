@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -623,11 +624,22 @@ func replayUntil(ctx context.Context, l *link, req call) ([]byte, error) {
 	}
 }
 
+// retryPause is the pause after n+1 refusals in a row, from firstRetry to maxRetryPause with ±20 % jitter. It grows by an
+// eighth each time: whoever waits for an election hears of its end soon, compared to how long it took.
+func retryPause(n int) time.Duration {
+	d := float64(firstRetry) * math.Pow(1.125, float64(min(n, 100)))
+	return jitter(min(time.Duration(d), maxRetryPause))
+}
+
 // backoff is first·2^n, at most limit, with ±20 % jitter.
 func backoff(n int, first, limit time.Duration) time.Duration {
 	d := limit
 	if n < 20 {
 		d = min(first<<n, limit)
 	}
+	return jitter(d)
+}
+
+func jitter(d time.Duration) time.Duration {
 	return d + time.Duration((rand.Float64()-0.5)*0.4*float64(d))
 }

@@ -216,6 +216,24 @@ func TestReconnectBackoff(t *testing.T) {
 	}
 }
 
+// TestRetryPause: a pause is short beside what was waited already, and is bounded.
+func TestRetryPause(t *testing.T) {
+	var waited time.Duration
+	for n := range 1000 {
+		d := retryPause(n)
+		if low := firstRetry * 8 / 10; d < low || d > maxRetryPause*12/10 {
+			t.Fatalf("pause %d: %v", n, d)
+		}
+		if waited > time.Second && d > waited/4 {
+			t.Fatalf("pause %d: %v after %v", n, d, waited)
+		}
+		waited += d
+	}
+	if waited < 1000*maxRetryPause*9/10 {
+		t.Errorf("a thousand refusals are over in %v", waited)
+	}
+}
+
 // TestMoveIsToldOnce: hooks see dials, moves and closes.
 func TestHooks(t *testing.T) {
 	s := newFake(t, 1)
