@@ -268,7 +268,8 @@ func (c *ClusterFigures) floor(ctx context.Context, p Plan, value func(*Result) 
 func (c *ClusterFigures) idle(ctx context.Context) (out []Figure, err error) {
 	const many = 1000
 	err = c.with(ctx, stillPrimaries, func(x *fixture) error {
-		if err := pause(ctx, c.Length); err != nil { // until what a start needs has been given back
+		settle, watched := min(settleTime, 6*c.Length), max(3*c.Length, 5*time.Second)
+		if err := pause(ctx, settle); err != nil { // until what a start needs has been given back
 			return err
 		}
 		resident := func(us []Usage) (sum float64) {
@@ -282,12 +283,12 @@ func (c *ClusterFigures) idle(ctx context.Context) (out []Figure, err error) {
 			return err
 		}
 		_ = x.admin.Close() // its pings are not the partitions' doing
-		if err := pause(ctx, max(c.Length, 5*time.Second)); err != nil {
+		if err := pause(ctx, settle); err != nil {
 			return err
 		}
 		start := time.Now()
 		from := usages(x.target().Nodes)
-		if err := pause(ctx, max(c.Length, 5*time.Second)); err != nil {
+		if err := pause(ctx, watched); err != nil {
 			return err
 		}
 		cores := 0.0

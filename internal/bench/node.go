@@ -130,6 +130,9 @@ func timePing(ctx context.Context, t Target, begin time.Time) (time.Duration, er
 	return time.Since(begin), nil
 }
 
+// settleTime is after how long a node that became idle has given its memory back.
+const settleTime = 22 * time.Second
+
 // watch leaves a node alone for a moment, then tells its memory in bytes and the cores it used.
 func (c *NodeCost) watch(ctx context.Context, pid int) (resident, cores float64, err error) {
 	pause := func(d time.Duration) error {
@@ -142,7 +145,7 @@ func (c *NodeCost) watch(ctx context.Context, pid int) (resident, cores float64,
 			return nil
 		}
 	}
-	if err := pause(min(3*time.Second, 2*c.Idle)); err != nil { // what a start or new partitions leave behind is not idling
+	if err := pause(min(settleTime, 3*c.Idle)); err != nil { // what a start or new partitions leave behind is not idling
 		return 0, 0, err
 	}
 	before, err := ReadUsage(pid)
