@@ -77,6 +77,7 @@ type Broker struct {
 	serving  serving
 	pacer    pacer
 	leaving  leaving
+	polls    *pollRoom
 
 	ctx    context.Context // ends with Close; parent of every wait
 	cancel context.CancelFunc
@@ -106,6 +107,7 @@ func New(cfg Config) *Broker {
 	b.held.full = &b.counters.HoldFull
 	b.pacer = pacer{lanes: map[*lane]struct{}{}, wake: make(chan struct{}, 1)}
 	b.leaving = newLeaving()
+	b.polls = newPollRoom()
 	b.wg.Add(1)
 	go b.pacer.run(b)
 	if cfg.Heartbeat > 0 {

@@ -30,6 +30,7 @@ type conn struct {
 	bound     atomic.Pointer[binding] // nil = not signed in; cleared by the watch, too
 	watermark atomic.Uint64           // highest metadata position that was reported here
 	seen      atomic.Int64            // ns since the broker's start of the last request
+	polled    atomic.Int64            // bytes of poll replies that are not written yet
 
 	epoch    uint64 // session epoch at which the binding was last found to stand
 	attached *wire.Attachment

@@ -221,7 +221,7 @@ func (c *conn) forward(h *wire.RequestHeader, bound *binding, part *Partition, b
 	}
 	r := newReply()
 	r.cost = int(h.Size)
-	r.frame = append(r.frame, reply.Payload...)
+	r.tail = reply.Payload
 	rh := c.header(h)
 	if h.Operation != wire.OpNonReplicated {
 		rh.Cluster = b.cfg.ClusterID

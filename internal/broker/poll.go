@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/whippetmq/whippet/internal/metadata"
@@ -145,28 +146,44 @@ func (c *conn) poll(h *wire.RequestHeader, bound *binding, body []byte, onPrimar
 		if onPrimary || !c.holds() {
 			return c.deny(h, wire.ErrTransientNotAccepted)
 		}
-		r, here := c.forward(h, bound, t.part, body)
-		switch {
-		case !here:
+		// What comes back takes memory here, too: the primary is told how much it may be.
+		room := c.reserve(min(c.maxPoll(), pollOwn))
+		if room == 0 {
+			return c.deny(h, wire.ErrTransientNotAccepted)
+		}
+		r, here := c.forward(h, bound, t.part, le.AppendUint32(q.Append(nil), uint32(room)))
+		if !here {
+			c.charge(r, room)
 			return r
-		case !c.leads(t.part):
+		}
+		c.b.polls.give(&c.polled, int64(room))
+		if !c.leads(t.part) {
 			return c.deny(h, wire.ErrTransientNotAccepted)
 		}
 	}
 	if c.follows(t.part) && q.Strategy.Kind == wire.StrategyLast {
 		c.b.committed(c.ctx, t.part)
 	}
+	limit := c.maxPoll()
+	if c.hop {
+		limit = min(limit, hopLimit(q, body))
+	}
+	room := c.reserve(limit)
+	if room == 0 {
+		return c.deny(h, wire.ErrTransientNotAccepted)
+	}
 	r := newReply()
 	r.cost = int(h.Size)
 	r.polled = true
 	query := partition.PollQuery{
-		Strategy: q.Strategy, Count: q.Count, MaxBytes: c.b.cfg.MaxFrame - wire.HeaderSize - wire.PollReplyPrefix, Kind: t.kind, Key: t.key,
+		Strategy: q.Strategy, Count: q.Count, MaxBytes: room, Kind: t.kind, Key: t.key,
 	}
 	err = t.part.machine.Poll(query, &r.poll)
 	if err == nil && q.Count > r.poll.Count && c.follows(t.part) && atEnd(&r.poll) && c.b.committed(c.ctx, t.part) {
 		// The end of the local log may not be the end (decisions 8).
 		err = t.part.machine.Poll(query, &r.poll)
 	}
+	c.charge(r, room)
 	if err != nil {
 		r.Release()
 		if errors.Is(err, partition.ErrClosed) {
@@ -182,6 +199,19 @@ func (c *conn) poll(h *wire.RequestHeader, bound *binding, body []byte, onPrimar
 		return c.autoCommit(h, bound, t, r, rh)
 	}
 	return r
+}
+
+// maxPoll is the most that the records of one reply may take.
+func (c *conn) maxPoll() int { return c.b.cfg.MaxFrame - wire.HeaderSize - wire.PollReplyPrefix }
+
+// hopLimit is the u32 behind a forwarded poll: the room for records on the node
+// that forwards it. Without one there is no limit.
+func hopLimit(q *wire.PollMessages, body []byte) int {
+	n := len(q.Append(nil))
+	if len(body) != n+4 {
+		return math.MaxInt32
+	}
+	return max(1, int(min(le.Uint32(body[n:]), math.MaxInt32)))
 }
 
 // leads reports whether this node leads a partition, with proof.

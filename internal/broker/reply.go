@@ -18,10 +18,14 @@ const unasked = -1
 // calls Release afterwards, also when the write failed.
 type Reply struct {
 	frame  []byte // header and body, or the body's beginning
+	tail   []byte // the rest of the body, in memory of its own
 	poll   partition.PollResult
 	polled bool
 	cost   int // what the request counted against the bounds of its connection
-	inline [replyInline]byte
+	// What a poll reply holds of the room for such, and whose; nil = nothing.
+	charged *conn
+	charge  int64
+	inline  [replyInline]byte
 }
 
 var replies = sync.Pool{New: func() any { return new(Reply) }} //nolint:gochecknoglobals // a free list
@@ -35,7 +39,7 @@ func newReply() *Reply {
 
 // Size is the number of bytes of the frame.
 func (r *Reply) Size() int {
-	n := len(r.frame)
+	n := len(r.frame) + len(r.tail)
 	if r.polled {
 		n += r.poll.Bytes
 	}
@@ -45,6 +49,9 @@ func (r *Reply) Size() int {
 // Segments appends the frame's parts, in order, to dst. They are valid until Release.
 func (r *Reply) Segments(dst [][]byte) [][]byte {
 	dst = append(dst, r.frame)
+	if len(r.tail) > 0 {
+		dst = append(dst, r.tail)
+	}
 	if r.polled {
 		dst = append(dst, r.poll.Records()...)
 	}
@@ -65,7 +72,11 @@ func (r *Reply) Release() {
 		r.poll.Release()
 		r.polled = false
 	}
-	r.frame = nil
+	r.frame, r.tail = nil, nil
+	if c := r.charged; c != nil {
+		r.charged = nil
+		c.b.polls.give(&c.polled, r.charge)
+	}
 	replies.Put(r)
 }
 
