@@ -19,7 +19,8 @@ const (
 	// requests, and what follows a frame.
 	readBuffer = 1024 - wire.HeaderSize
 	// firstStep is what a body gets at once, or as much as an earlier body of the
-	// connection had; then four times what has arrived.
+	// connection had; then four times what has arrived. Where many bodies are being
+	// read it begins with smallBody.
 	firstStep = 1 << 20
 	// unboundBody is the largest body that is read before sign-in.
 	unboundBody = 64 << 10
@@ -66,6 +67,8 @@ type conn struct {
 	start, end int // of buf
 	proven     int // size of the largest body that came whole
 	expect     int // size of the last body, when a buffer for it may be taken before its header is known
+
+	share share // of the body being read
 
 	held bool // replies wait for Handle to return
 }
@@ -331,9 +334,10 @@ func (c *conn) take(dst []byte) int {
 	return n + m
 }
 
-// limitBody gives a body of n bytes its time.
-func (c *conn) limitBody(n int) {
-	c.readUntil.Store(c.g.now() + int64(c.g.cfg.BodyTimeout) + int64(n/slowBody)*int64(time.Second))
+// limitBody gives a body its time: it may pause, and then has to come at slowBody.
+// What it announces buys none.
+func (c *conn) limitBody(began int64, have int) {
+	c.readUntil.Store(began + int64(c.g.cfg.BodyTimeout) + int64(have/slowBody)*int64(time.Second))
 }
 
 // readBody reads n bytes into pooled memory that grows as they arrive.
@@ -342,18 +346,16 @@ func (c *conn) readBody(n int) (*broker.Buffer, error) {
 	if n > readBuffer && n <= smallBody {
 		c.expect = n
 	}
-	b, have := c.begun(n)
+	s := &c.share
+	b, have := c.begun(n, c.g.budget.begin(s, min(n, max(firstStep, c.proven))))
 	if have == n {
+		c.g.budget.release(s)
 		return b, nil
 	}
-	if !c.g.budget.acquire(n, c.gone) {
-		b.Release()
-		return nil, net.ErrClosed
-	}
-	c.limitBody(n)
+	began := c.g.now()
 	var err error
 	for {
-		for have < len(b.B) && err == nil {
+		for c.limitBody(began, have); have < len(b.B) && err == nil; c.limitBody(began, have) {
 			var m int
 			m, err = c.in.read(b.B[have:])
 			have += m
@@ -361,13 +363,21 @@ func (c *conn) readBody(n int) (*broker.Buffer, error) {
 		if err != nil || have == n {
 			break
 		}
-		grown := broker.GetBuffer(min(n, 4*have))
+		size := min(n, 4*have)
+		waits := c.g.now()
+		c.readUntil.Store(0)
+		if !c.g.budget.grow(s, size, c.gone) {
+			err = net.ErrClosed
+			break
+		}
+		began += c.g.now() - waits
+		grown := broker.GetBuffer(size)
 		copy(grown.B, b.B[:have])
 		b.Release()
 		b = grown
 	}
-	c.g.budget.release(n)
-	if err == nil {
+	c.g.budget.release(s)
+	if err == nil || have == n {
 		c.proven = max(c.proven, n)
 		return b, nil
 	}
@@ -378,30 +388,32 @@ func (c *conn) readBody(n int) (*broker.Buffer, error) {
 	return nil, err
 }
 
-// begun returns memory for a body of n bytes, or its beginning, and how much of
-// it has been read already.
-func (c *conn) begun(n int) (b *broker.Buffer, have int) {
+// begun returns memory for the first bytes of a body of n, or for all of it, and
+// how much of it has been read already.
+func (c *conn) begun(n, first int) (b *broker.Buffer, have int) {
 	if b = c.ahead; b != nil && c.from == 0 && c.upTo <= n && n <= cap(b.B) {
 		have = c.upTo
 		c.ahead, c.from, c.upTo = nil, 0, 0
 		b.B = b.B[:n]
 	} else {
-		b = broker.GetBuffer(min(n, max(firstStep, c.proven)))
+		b = broker.GetBuffer(first)
 	}
 	return b, have + c.take(b.B[have:])
 }
 
 // discard reads n bytes away.
 func (c *conn) discard(n int) error {
-	c.limitBody(n)
 	c.expect = 0
-	for n > 0 {
+	began := c.g.now()
+	for had := 0; n > 0; {
+		c.limitBody(began, had)
 		if c.unread() > 0 {
-			n -= c.take(c.head[:min(n, len(c.head))])
+			m := c.take(c.head[:min(n, len(c.head))])
+			n, had = n-m, had+m
 			continue
 		}
 		m, err := c.in.read(c.buf[:min(n, len(c.buf))])
-		n -= m
+		n, had = n-m, had+m
 		if err != nil {
 			return err
 		}

@@ -333,33 +333,110 @@ func TestIdleWriterEnds(t *testing.T) {
 func TestBudget(t *testing.T) {
 	b := budget{limit: 1 << 20}
 	gone := make(chan struct{})
-	if !b.acquire(smallBody, gone) || b.used != 0 {
+	waiting := func(n int) {
+		t.Helper()
+		eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.waiters) == n })
+	}
+	var first, large, small, late share
+	if b.begin(&small, smallBody) != smallBody || b.used != 0 {
 		t.Fatal("small bodies count")
 	}
-	if !b.acquire(700<<10, gone) {
-		t.Fatal()
+	if n := b.begin(&first, 400<<10); n != 400<<10 {
+		t.Fatal(n)
 	}
-	large, small := make(chan bool, 1), make(chan bool, 1)
-	go func() { large <- b.acquire(900<<10, gone) }()
-	eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.waiters) == 1 })
-	// The later, smaller one does not overtake.
-	go func() { small <- b.acquire(100<<10, gone) }()
-	eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.waiters) == 2 })
-	b.release(700 << 10)
-	if !<-large || !<-small {
-		t.Fatal("not granted")
+	if n := b.begin(&large, 200<<10); n != smallBody || large.n != 0 {
+		t.Fatalf("%d bytes at once beyond half of the budget", n)
 	}
-	go func() { large <- b.acquire(900<<10, gone) }()
-	eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.waiters) == 1 })
+	if !b.grow(&large, 600<<10, gone) || !b.grow(&first, 500<<10, gone) || b.over != &first {
+		t.Fatal("nobody may go over the limit")
+	}
+	granted := make(chan *share, 3)
+	grow := func(s *share, n int) {
+		if b.grow(s, n, gone) {
+			granted <- s
+		}
+	}
+	go grow(&large, 900<<10)
+	waiting(1)
+	// A later, smaller one does not overtake, but the one that is over the limit goes on.
+	go grow(&small, 100<<10)
+	waiting(2)
+	if !b.grow(&first, 900<<10, gone) {
+		t.Fatal("the one over the limit has to wait")
+	}
+	b.release(&first)
+	if <-granted == <-granted || b.used != 1000<<10 {
+		t.Fatalf("not both were granted: %d bytes", b.used)
+	}
+	b.over = &first // somebody else goes over the limit
+	go func() { grow(&late, 900<<10); granted <- nil }()
+	waiting(1)
 	close(gone)
-	if <-large {
+	if <-granted != nil {
 		t.Fatal("granted to one that is gone")
 	}
-	b.release(900 << 10)
-	b.release(100 << 10)
+	b.release(&large)
+	b.release(&small)
+	b.release(&late)
 	if b.used != 0 || len(b.waiters) != 0 {
 		t.Fatalf("%d bytes left, %d wait", b.used, len(b.waiters))
 	}
+}
+
+// Headers that announce large bodies, with little or nothing behind, neither keep others out nor stay.
+func TestAnnouncedBodiesKeepNobodyOut(t *testing.T) {
+	g := serve(t, &fake{bound: true}, Config{MaxBodyBytes: 8 << 20, BodyTimeout: 2 * time.Second})
+	body := string(make([]byte, 3<<20))
+	liars := make([]*client, 24)
+	for i := range liars {
+		liars[i] = dial(t, g)
+		if i < 4 { // proven connections
+			liars[i].send(request(2, body))
+			liars[i].expect(2, body)
+		}
+		header := request(4, "")
+		binary.LittleEndian.PutUint32(header[48:], 64<<20)
+		liars[i].send(append(header, make([]byte, i*1000)...))
+	}
+	c := dial(t, g)
+	for i := range uint64(3) {
+		began := time.Now()
+		go func() { _, _ = c.Write(request(2*i+2, body)) }()
+		c.expect(2*i+2, body)
+		if took := time.Since(began); took > time.Second {
+			t.Fatalf("an honest body took %v", took)
+		}
+	}
+	for _, l := range liars {
+		if _, _, err := l.read(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("a body that does not come is waited for: %v", err)
+		}
+	}
+	g.budget.mu.Lock()
+	defer g.budget.mu.Unlock()
+	if g.budget.used != 0 {
+		t.Fatalf("%d bytes are still held", g.budget.used)
+	}
+}
+
+// Bodies that together need more than there is do not wait for each other for ever.
+func TestBodiesBeyondTheBudgetGetThrough(t *testing.T) {
+	g := serve(t, &fake{bound: true}, Config{MaxBodyBytes: 4 << 20})
+	body := string(make([]byte, 3<<20))
+	var wg sync.WaitGroup
+	for range 12 {
+		c := dial(t, g)
+		wg.Go(func() {
+			for i := range uint64(2) {
+				go func() { _, _ = c.Write(request(2*i+2, body)) }()
+				if n, got, err := c.read(); err != nil || n != 2*i+2 || len(got) != len(body) {
+					t.Errorf("reply %d of %d bytes, %v", n, len(got), err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // FuzzStream plays any bytes as a stream: never a panic, and the gateway ends.
