@@ -35,6 +35,7 @@ func (t *Transport) accept(listener net.Listener) {
 		if !t.track(conn) {
 			return
 		}
+		t.strangers.enter(conn)
 		t.wg.Go(func() {
 			defer t.untrack(conn)
 			t.serve(conn)
@@ -67,9 +68,10 @@ func (t *Transport) serve(raw net.Conn) {
 		conn = tls.Server(raw, t.cfg.ServerTLS)
 	}
 	peer, err := t.handshake(conn, 0, Link)
+	t.strangers.leave(raw)
 	if err != nil {
 		if t.ctx.Err() == nil {
-			t.cfg.Logger.Warn("peer link: refused", "remote", raw.RemoteAddr().String(), "error", err)
+			t.logRefusal(raw, err)
 		}
 		return
 	}
@@ -96,6 +98,18 @@ func (t *Transport) serve(raw net.Conn) {
 	if t.ctx.Err() == nil && !errors.Is(err, io.EOF) {
 		t.cfg.Logger.Warn("peer link: incoming link ended", "node", peer.NodeID, "error", err)
 	}
+}
+
+func (t *Transport) logRefusal(conn net.Conn, err error) {
+	log, left := t.refusals.note(err, time.Now())
+	if !log {
+		return
+	}
+	args := []any{"remote", conn.RemoteAddr().String(), "error", err}
+	if left > 0 {
+		args = append(args, "not_logged", left)
+	}
+	t.cfg.Logger.Warn("peer link: refused", args...)
 }
 
 // incoming is a link of a peer that is read.

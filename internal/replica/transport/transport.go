@@ -124,6 +124,9 @@ type Transport struct {
 	known    map[uint64]Hello // newest hello of each node
 	serving  map[uint64]*incoming
 	received map[uint64]*atomic.Uint64 // by peer, never changed
+
+	strangers strangers
+	refusals  refusals
 }
 
 var (
