@@ -55,6 +55,7 @@ type Partitions struct {
 	wg     sync.WaitGroup
 	wake   chan struct{} // capacity 1
 	slots  chan struct{} // one per worker
+	failed failures      // to start
 
 	mu    sync.RWMutex
 	parts map[replica.GroupID]*Partition
@@ -316,7 +317,13 @@ func (p *Partitions) start(part *Partition, cfg wire.TopicOptions, mp metadata.P
 	if p.ctx.Err() != nil {
 		return
 	}
-	p.cfg.Logger.Error("partition could not be started", "stream", part.Stream, "topic", part.Topic, "partition", part.ID, "error", err)
+	if log, left := p.failed.note(time.Now()); log {
+		args := []any{"stream", part.Stream, "topic", part.Topic, "partition", part.ID, "error", err}
+		if left > 0 {
+			args = append(args, "not_logged", left)
+		}
+		p.cfg.Logger.Error("partition could not be started", args...)
+	}
 	if g != nil {
 		// It runs and has no leader: the next attempt begins anew.
 		if err := p.cfg.Host.StopGroup(p.ctx, part.Group, false); err != nil {
