@@ -107,7 +107,8 @@ func (c *conn) signalRoom() {
 	}
 }
 
-// admit counts a request in, waiting until the connection has room for it.
+// admit counts a request in, waiting until the connection and the node have room
+// for it. After an error the connection is to end.
 func (c *conn) admit(size int) error {
 	lim := &c.g.cfg
 	for {
@@ -115,8 +116,9 @@ func (c *conn) admit(size int) error {
 		if c.requests == 0 || c.requests < lim.MaxRequests && c.bytes+size <= lim.MaxRequestBytes {
 			c.requests++
 			c.bytes += size
+			alone := c.requests == 1
 			c.mu.Unlock()
-			return nil
+			return c.g.work.take(size, alone, c.gone)
 		}
 		c.waiting = true
 		c.mu.Unlock()
@@ -136,6 +138,7 @@ func (c *conn) answered(r *broker.Reply) {
 	c.mu.Lock()
 	c.requests--
 	c.bytes -= r.Cost()
+	c.g.work.give(r.Cost())
 	wake := c.waiting || c.draining.Load() && c.requests == 0
 	c.waiting = false
 	c.mu.Unlock()
@@ -240,7 +243,9 @@ func (c *conn) next() error {
 		}
 	}
 	c.touch()
-	if err := c.admit(int(size)); err != nil {
+	err = c.admit(int(size))
+	c.g.budget.release(&c.share) // it counts as work now
+	if err != nil {
 		body.Release()
 		return err
 	}
@@ -340,7 +345,8 @@ func (c *conn) limitBody(began int64, have int) {
 	c.readUntil.Store(began + int64(c.g.cfg.BodyTimeout) + int64(have/slowBody)*int64(time.Second))
 }
 
-// readBody reads n bytes into pooled memory that grows as they arrive.
+// readBody reads n bytes into pooled memory that grows as they arrive. The share of
+// a body that came whole is released by the caller.
 func (c *conn) readBody(n int) (*broker.Buffer, error) {
 	c.expect = 0
 	if n > readBuffer && n <= smallBody {
@@ -349,7 +355,6 @@ func (c *conn) readBody(n int) (*broker.Buffer, error) {
 	s := &c.share
 	b, have := c.begun(n, c.g.budget.begin(s, min(n, max(firstStep, c.proven))))
 	if have == n {
-		c.g.budget.release(s)
 		return b, nil
 	}
 	began := c.g.now()
@@ -376,11 +381,11 @@ func (c *conn) readBody(n int) (*broker.Buffer, error) {
 		b.Release()
 		b = grown
 	}
-	c.g.budget.release(s)
 	if err == nil || have == n {
 		c.proven = max(c.proven, n)
 		return b, nil
 	}
+	c.g.budget.release(s)
 	b.Release()
 	if errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: ends inside a body", errMalformed)

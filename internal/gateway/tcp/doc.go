@@ -14,8 +14,9 @@
 // An idle connection holds a small read buffer and one goroutine. A body gets
 // memory from size classes: up to firstStep at once, more only as bytes arrive,
 // and never before the connection is signed in. What one connection may have in
-// work is bounded in number and bytes, what all have in bodies by a budget;
-// at a bound the reader waits, and TCP holds the client back.
+// work is bounded in number and bytes, what all have in bodies being read by a
+// budget, and what all have in work in bytes; at a bound the reader waits, and TCP
+// holds the client back.
 //
 // # Invariants
 //

@@ -24,6 +24,7 @@ type Config struct {
 	MaxRequests     int           // of one connection in work (256)
 	MaxRequestBytes int           // of one connection in work; one larger request is let through alone (32 MiB)
 	MaxBodyBytes    int           // of all connections in bodies being read (512 MiB)
+	MaxWorkBytes    int           // of all connections in requests in work (1 GiB)
 	HeaderTimeout   time.Duration // from the first byte of a header to its last (10 s)
 	BodyTimeout     time.Duration // of a body, besides a second for each 64 KiB (30 s)
 	UnboundIdle     time.Duration // silence after which a connection that is not signed in is closed (2 min)
@@ -44,6 +45,7 @@ func (c *Config) setDefaults() {
 	def(&c.MaxFrame, 64<<20)
 	def(&c.MaxRequests, 256)
 	def(&c.MaxRequestBytes, 32<<20)
+	def(&c.MaxWorkBytes, 1<<30)
 	def(&c.MaxBodyBytes, 512<<20)
 	c.MaxBodyBytes = max(c.MaxBodyBytes, c.MaxFrame)
 	defd(&c.HeaderTimeout, 10*time.Second)
@@ -67,6 +69,7 @@ type Gateway struct {
 	ln     net.Listener
 	stats  Stats
 	budget budget
+	work   work
 	epoch  time.Time
 
 	wg   sync.WaitGroup // every goroutine of the gateway
@@ -83,6 +86,7 @@ func Serve(ln net.Listener, cfg Config) *Gateway {
 	cfg.setDefaults()
 	g := &Gateway{cfg: cfg, ln: ln, epoch: time.Now(), stop: make(chan struct{}), conns: map[*conn]struct{}{}, empty: make(chan struct{})}
 	g.budget.limit = cfg.MaxBodyBytes
+	g.work.limit, g.work.freed = int64(cfg.MaxWorkBytes), make(chan struct{})
 	g.wg.Add(2)
 	go g.accept()
 	go g.janitor()

@@ -439,6 +439,48 @@ func TestBodiesBeyondTheBudgetGetThrough(t *testing.T) {
 	wg.Wait()
 }
 
+// What all connections together have in work is bounded; whoever has nothing else in work is served all the same.
+func TestWorkOfAllConnectionsIsBounded(t *testing.T) {
+	f := &fake{bound: true, release: make(chan struct{})}
+	g := serve(t, f, Config{MaxWorkBytes: 1 << 20})
+	body := string(make([]byte, 200<<10))
+	const conns, each = 8, 4
+	clients := make([]*client, conns)
+	for i := range clients {
+		clients[i] = dial(t, g)
+		go func() {
+			for k := range uint64(each) {
+				_, _ = clients[i].Write(request(2*k+1, body))
+			}
+		}()
+	}
+	eventually(t, func() bool { return g.Stats().Frames.Load() >= conns && g.work.waiting.Load() >= conns-5 })
+	if used := g.work.used.Load(); used > 1<<20 {
+		t.Fatalf("%d bytes in work", used)
+	}
+	idle := dial(t, g)
+	idle.send(request(2, "a heartbeat"))
+	idle.expect(2, "a heartbeat")
+	go func() {
+		for range conns * each {
+			f.release <- struct{}{}
+		}
+	}()
+	for _, c := range clients {
+		for range each {
+			if _, got, err := c.read(); err != nil || len(got) != len(body) {
+				t.Fatal(len(got), err)
+			}
+		}
+	}
+	eventually(t, func() bool { return g.work.used.Load() == 0 })
+	g.budget.mu.Lock()
+	defer g.budget.mu.Unlock()
+	if g.budget.used != 0 {
+		t.Fatalf("%d bytes of bodies are still held", g.budget.used)
+	}
+}
+
 // FuzzStream plays any bytes as a stream: never a panic, and the gateway ends.
 func FuzzStream(f *testing.F) {
 	f.Add(request(2, "hello"))
