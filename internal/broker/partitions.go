@@ -56,6 +56,7 @@ type Partitions struct {
 	wake   chan struct{} // capacity 1
 	slots  chan struct{} // one per worker
 	failed failures      // to start
+	dirs   sync.Mutex    // directories above those of partitions are made or removed
 
 	mu    sync.RWMutex
 	parts map[replica.GroupID]*Partition
@@ -293,7 +294,7 @@ func (p *Partitions) start(part *Partition, cfg wire.TopicOptions, mp metadata.P
 		Clients: p.cfg.Clients, OffsetKeys: p.cfg.OffsetKeys,
 	})
 	dir := path.Join(p.cfg.Dir, part.dir())
-	_, err := vfs.MakeDirs(p.cfg.FS, dir)
+	err := p.makeDir(dir)
 	var g *replica.Group
 	if err == nil {
 		g, err = p.cfg.Host.StartGroup(p.ctx, replica.GroupConfig{
@@ -384,6 +385,8 @@ func (p *Partitions) remove(dir string) error {
 	if err := p.cfg.FS.RemoveAll(dir); err != nil && !vfs.IsNotExist(err) {
 		return err
 	}
+	p.dirs.Lock()
+	defer p.dirs.Unlock()
 	top := path.Join(p.cfg.Dir, streamsDir)
 	for up := path.Dir(dir); up != top && strings.HasPrefix(up, top); up = path.Dir(up) {
 		entries, err := p.cfg.FS.List(up)
@@ -392,6 +395,16 @@ func (p *Partitions) remove(dir string) error {
 		}
 	}
 	return nil
+}
+
+// makeDir makes the directory of a partition. Ids of streams and topics are used
+// again, so the ones above it may be going at the same moment, with the partition
+// that was in them before.
+func (p *Partitions) makeDir(dir string) error {
+	p.dirs.Lock()
+	defer p.dirs.Unlock()
+	_, err := vfs.MakeDirs(p.cfg.FS, dir)
+	return err
 }
 
 // sweep deletes the directories of partitions that were deleted while nobody
