@@ -374,6 +374,9 @@ func (p *Partitions) stop(part *Partition) {
 	if err == nil {
 		err = p.remove(path.Join(p.cfg.Dir, part.dir()))
 	}
+	if err == nil {
+		p.cfg.Host.Forget(part.Group) // of one that could not start the host has heard nothing yet
+	}
 	if err != nil && p.ctx.Err() == nil {
 		// What is left goes at the next start.
 		p.cfg.Logger.Warn("files of a deleted partition could not be removed", "stream", part.Stream, "topic", part.Topic, "partition", part.ID, "error", err)
@@ -411,6 +414,11 @@ func (p *Partitions) makeDir(dir string) error {
 // could remove their files. A catalog says nothing of what was made after it: a
 // node that starts in a cluster has an old one until it hears from the others.
 // Such directories are looked at again with the next catalog.
+//
+// The host forgets the votes and the suspicion of these groups. It also forgets
+// groups without a directory: a crash can come between the removal of the files
+// and what the host writes of it, and a suspicion that nobody can clear would
+// have the node pass for suspect for good.
 func (p *Partitions) sweep(wanted map[replica.GroupID]struct{}, known uint64) {
 	younger := false
 	defer func() {
@@ -420,6 +428,15 @@ func (p *Partitions) sweep(wanted map[replica.GroupID]struct{}, known uint64) {
 			p.mu.Unlock()
 		}
 	}()
+	used := func(group replica.GroupID) bool {
+		p.mu.RLock()
+		_, known := p.parts[group]
+		p.mu.RUnlock()
+		_, ok := wanted[group]
+		// One that runs is being deleted at this moment, by its own stop.
+		return ok || known || p.cfg.Host.Group(group) != nil
+	}
+	failed := map[replica.GroupID]struct{}{}
 	root := path.Join(p.cfg.Dir, streamsDir)
 	for _, s := range p.list(root) {
 		for _, t := range p.list(path.Join(root, s, topicsDir)) {
@@ -436,19 +453,23 @@ func (p *Partitions) sweep(wanted map[replica.GroupID]struct{}, known uint64) {
 					continue
 				}
 				group := replica.PartitionGroup(at, uint32(n))
-				p.mu.RLock()
-				_, known := p.parts[group]
-				p.mu.RUnlock()
-				if _, ok := wanted[group]; ok || known {
+				if used(group) {
 					continue
 				}
 				if err := p.remove(path.Join(parts, name)); err != nil {
 					p.cfg.Logger.Warn("leftover of a deleted partition could not be removed", "dir", path.Join(parts, name), "error", err)
+					failed[group] = struct{}{}
 					continue
 				}
 				p.cfg.Logger.Info("leftover of a deleted partition removed", "dir", path.Join(parts, name))
 			}
 		}
+	}
+	for _, group := range p.cfg.Host.Remembered() {
+		if _, there := failed[group]; there || group == replica.MetadataGroup || group.Created() > known || used(group) {
+			continue
+		}
+		p.cfg.Host.Forget(group)
 	}
 }
 

@@ -37,13 +37,18 @@ func newRig(t testing.TB) *rig {
 // newRigWith makes a rig with a configuration of its own.
 func newRigWith(t testing.TB, mc metadata.Config, change func(*Config)) *rig {
 	t.Helper()
+	return newRigOn(t, vfs.NewMem(1), "", mc, change)
+}
+
+// newRigOn makes a rig on a disk that was in use before, since this boot of the machine or an earlier one.
+func newRigOn(t testing.TB, fs vfs.FS, bootID string, mc metadata.Config, change func(*Config)) *rig {
+	t.Helper()
 	r := &rig{t: t}
-	fs := vfs.NewMem(1)
 	clk := clock.System(nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	var err error
-	if r.host, err = replica.Open(ctx, replica.Config{FS: fs, Dir: "/node", NodeID: 1, Clock: clk, Shards: 1, BallastBytes: -1}); err != nil {
+	if r.host, err = replica.Open(ctx, replica.Config{FS: fs, Dir: "/node", NodeID: 1, BootID: bootID, Clock: clk, Shards: 1, BallastBytes: -1}); err != nil {
 		t.Fatal(err)
 	}
 	r.machine = metadata.New(mc)

@@ -20,11 +20,14 @@ func PartitionGroup(createdIndex uint64, partition uint32) GroupID {
 	return GroupID(createdIndex<<20 | uint64(partition)&(1<<20-1))
 }
 
+// Created is the metadata index of the entry that made the partition of the group.
+func (id GroupID) Created() uint64 { return uint64(id) >> 20 }
+
 func (id GroupID) String() string {
 	if id == MetadataGroup {
 		return "metadata"
 	}
-	return fmt.Sprintf("%d/%d", uint64(id)>>20, uint64(id)&(1<<20-1))
+	return fmt.Sprintf("%d/%d", id.Created(), uint64(id)&(1<<20-1))
 }
 
 // Request is one thing to be proposed. Its outcome is told once: by the Machine, or by Fail.

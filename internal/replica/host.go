@@ -394,8 +394,7 @@ func (h *Host) StopGroup(ctx context.Context, id GroupID, deleteFiles bool) erro
 	if rerr := h.cfg.FS.RemoveAll(g.cfg.Dir); rerr != nil {
 		return fmt.Errorf("replica: delete group %s: %w", id, rerr)
 	}
-	h.votes.log.forget(id)
-	h.suspects.forget(id)
+	h.Forget(id)
 	if err != nil && g.Err() == nil {
 		h.cfg.Logger.Warn("closing the log of a deleted group failed", "group", id, "error", err)
 	}
@@ -403,10 +402,19 @@ func (h *Host) StopGroup(ctx context.Context, id GroupID, deleteFiles bool) erro
 }
 
 // Forget drops what the node keeps of a group that was deleted while it did not run here: its vote and its suspicion. The
-// group must not run, and its files must be gone.
+// group must not run, and its files must be gone. Any goroutine.
 func (h *Host) Forget(id GroupID) {
 	h.votes.log.forget(id)
-	h.suspects.forget(id)
+	if h.suspects.forget(id) {
+		h.suspects.notes.put(suspectNote{})
+	}
+}
+
+// Remembered lists the groups of which the node keeps a vote or a suspicion, whether they run or not. Any goroutine.
+func (h *Host) Remembered() []GroupID {
+	ids := append(h.votes.log.groupsOf(), h.suspects.groupsOf()...)
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // end checkpoints and closes a group that has left its shard.

@@ -56,7 +56,7 @@ func (t *suspectTable) of(id GroupID) suspicion {
 	if s, there := t.groups[id]; there {
 		return s
 	}
-	if t.bound != 0 && id != MetadataGroup && uint64(id)>>20 > t.bound {
+	if t.bound != 0 && id != MetadataGroup && id.Created() > t.bound {
 		return 0
 	}
 	return t.all
@@ -193,11 +193,21 @@ func (s *suspects) limit(index uint64) {
 	}
 }
 
-// forget drops what is known of a deleted group; it is written with the next change.
-func (s *suspects) forget(id GroupID) {
+// forget drops what is known of a deleted group, and reports whether there was anything: then the table is to be written, else
+// the next start finds a suspicion that no group is left to clear.
+func (s *suspects) forget(id GroupID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, there := s.table.groups[id]
 	delete(s.table.groups, id)
+	return there
+}
+
+// groupsOf lists the groups with an entry.
+func (s *suspects) groupsOf() []GroupID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.table.groups))
 }
 
 // save writes the table durably.
