@@ -240,7 +240,7 @@ func (b *Broker) heir(ctx context.Context, g *replica.Group) (uint64, error) {
 	}
 	var best replica.Progress
 	for _, p := range ps {
-		if p.Node == b.self() || p.Learner || !p.Active || b.clustered() && !b.cfg.Peers.Up(p.Node) {
+		if p.Node == b.self() || p.Learner || p.Suspect || !p.Active || b.clustered() && !b.cfg.Peers.Up(p.Node) {
 			continue
 		}
 		if best.Node == 0 || p.Match > best.Match {

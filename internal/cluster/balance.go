@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/whippetmq/whippet/internal/metadata"
@@ -38,6 +39,7 @@ type Balancer struct {
 	quiet time.Time            // since when no primary was lost
 	up    map[uint64]time.Time // since when a node has been reachable
 	led   map[replica.GroupID]uint64
+	later map[replica.GroupID]time.Time // when a group that was refused may be tried again
 	leads bool
 }
 
@@ -53,7 +55,7 @@ func NewBalancer(cfg BalancerConfig) *Balancer {
 	def(&cfg.Live, 30*time.Second)
 	def(&cfg.Pace, 20*time.Millisecond)
 	def(&cfg.Limit, 5*time.Second)
-	return &Balancer{cfg: cfg, quiet: time.Now(), up: map[uint64]time.Time{}, led: map[replica.GroupID]uint64{}}
+	return &Balancer{cfg: cfg, quiet: time.Now(), up: map[uint64]time.Time{}, led: map[replica.GroupID]uint64{}, later: map[replica.GroupID]time.Time{}}
 }
 
 // Run looks and moves until ctx ends.
@@ -116,6 +118,7 @@ func (b *Balancer) look(now time.Time) []move {
 		}
 	}
 	b.led = seen
+	maps.DeleteFunc(b.later, func(g replica.GroupID, _ time.Time) bool { return seen[g] == 0 })
 	leads := b.cfg.Leads()
 	if leads && !b.leads {
 		// The last leader may have been in the middle of it, or have failed.
@@ -127,7 +130,7 @@ func (b *Balancer) look(now time.Time) []move {
 	}
 	due := misplaced[:0]
 	for _, m := range misplaced {
-		if since := b.up[m.to]; !since.IsZero() && now.Sub(since) >= b.cfg.Live {
+		if since := b.up[m.to]; !since.IsZero() && now.Sub(since) >= b.cfg.Live && !now.Before(b.later[m.group]) {
 			due = append(due, m)
 		}
 	}
@@ -149,22 +152,33 @@ func (b *Balancer) uneven(primaries map[uint64]int, groups int) bool {
 	return nodes > 1 && most-least > 1 && (most-least)*10*nodes > groups
 }
 
+// refusals is how many groups a node is asked to take in vain in one go.
+const refusals = 3
+
 // move hands the groups over, one after the other, as long as this node leads
-// the metadata and nothing fails.
+// the metadata. A replica that is suspect or lacks much of the log does not get
+// its group; only its group's leader knows that, and says so. Such a group is
+// tried again later, and those of other nodes do not wait for it.
 func (b *Balancer) move(ctx context.Context, moves []move) {
 	moved := 0
+	refused := map[uint64]int{}
 	pace := time.NewTicker(b.cfg.Pace)
 	defer pace.Stop()
 	for _, m := range moves {
-		if ctx.Err() != nil || !b.cfg.Leads() || !b.cfg.Up(m.to) {
+		if ctx.Err() != nil || !b.cfg.Leads() {
 			break
+		}
+		if refused[m.to] >= refusals || m.to != b.cfg.Self && !b.cfg.Up(m.to) {
+			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, b.cfg.Limit)
 		err := b.cfg.Transfer(limited, m.group, m.to)
 		cancel()
 		if err != nil {
 			b.cfg.Logger.Info("a primary was not brought back", "group", m.group, "from", m.from, "to", m.to, "error", err)
-			break
+			refused[m.to]++
+			b.later[m.group] = time.Now().Add(b.cfg.Live)
+			continue
 		}
 		// A move of our own does not count as unrest.
 		b.led[m.group] = m.to

@@ -137,6 +137,7 @@ type Progress struct {
 	Next    uint64 // next index to send
 	Active  bool   // heard of within the last election timeout
 	Learner bool
+	Suspect bool   // it has no vote, so it cannot lead
 	State   string // probe, replicate, snapshot
 }
 

@@ -185,7 +185,7 @@ func (c *progressControl) run(*shard) {
 	g.rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
 		ps = append(ps, Progress{
 			Node: id, Match: pr.Match, Next: pr.Next, Active: pr.RecentActive,
-			Learner: typ == raft.ProgressTypeLearner, State: pr.State.String(),
+			Learner: typ == raft.ProgressTypeLearner, Suspect: g.doubted(id), State: pr.State.String(),
 		})
 	})
 	slices.SortFunc(ps, func(a, b Progress) int { return int(a.Node) - int(b.Node) })

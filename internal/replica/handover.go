@@ -15,6 +15,9 @@ import (
 // committed and applied first, so that nothing is left whose outcome this node could not tell. Then raft asks the other
 // replica to take over. What was held fails with ErrNotAdmitted when the new leader is known here, not before: whoever sent
 // it finds the new leader in Status. A new leader holds what arrives before it may admit.
+//
+// A replica that is suspect has no vote and would not take over: requests would wait for an election timeout and be none the
+// further. Nor would one that lacks much of the log in time. Neither is chosen, and a transfer to one does not begin.
 
 // transfer is a hand-over of leadership under way.
 type transfer struct {
@@ -66,13 +69,14 @@ func (c *transferControl) run(s *shard) {
 	}
 	g.wake()
 	g.transfer = transfer{to: c.to, done: c.done, since: s.host.cfg.Clock.Mono()}
+	g.ask(c.to)
 	s.touch(g)
 }
 
-// beginTransfer begins when the other replica has nearly everything.
+// beginTransfer begins when the other replica has nearly everything, and may lead.
 func (g *Group) beginTransfer() {
 	t := &g.transfer
-	if t.done == nil || t.begun || g.state != raft.StateLeader {
+	if t.done == nil || t.begun || g.state != raft.StateLeader || g.doubted(t.to) {
 		return
 	}
 	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
@@ -248,15 +252,25 @@ func (c *heirControl) run(s *shard) {
 	}
 	var best uint64
 	var most tracker.Progress
+	var doubted []uint64
 	g.rn.WithProgress(func(id uint64, typ raft.ProgressType, pr tracker.Progress) {
-		if id == s.host.cfg.NodeID || typ != raft.ProgressTypePeer || pr.State != tracker.StateReplicate ||
-			(s.host.controls != nil && !s.link(id).up(g.cfg.ID)) {
+		if id == s.host.cfg.NodeID || typ != raft.ProgressTypePeer {
+			return
+		}
+		if g.doubted(id) {
+			doubted = append(doubted, id)
+			return
+		}
+		if pr.State != tracker.StateReplicate || (s.host.controls != nil && !s.link(id).up(g.cfg.ID)) {
 			return
 		}
 		if best == 0 || pr.Match > most.Match || pr.Match == most.Match && g.rankOf(id) > g.rankOf(best) {
 			best, most = id, pr
 		}
 	})
+	for _, id := range doubted {
+		g.ask(id) // for the next time
+	}
 	c.done <- best
 }
 

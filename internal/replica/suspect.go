@@ -82,6 +82,7 @@ type contact struct {
 	asked        int    // ticks since the leader was asked
 	known        bool   // the leader has said its goal
 	goal         uint64 // index up to which the log has to match
+	acked        uint64 // highest index up to which the log was said to match in this contact
 	matched      bool
 	clearing     bool // the end of the suspicion is being made durable
 	silent       int  // ticks without a word of a leader
@@ -103,6 +104,7 @@ type census struct {
 type doubts struct {
 	told    map[uint64]uint64 // nonce of the contact for which the progress was forgotten, by node
 	confirm map[uint64]*confirmation
+	unsound map[uint64]struct{} // nodes whose replica had no vote when it was last heard of that
 }
 
 // confirmation collects the word of other voters for the goal of one replica whose votes are lost.
@@ -220,8 +222,11 @@ func (g *Group) suspectSends(m *raftpb.Message) bool {
 			g.granted = vote{m.GetTerm(), c.winner}
 		}
 	case raftpb.MsgAppResp:
-		if _, ok := sideOf(m); !ok && !m.GetReject() && c.known && m.GetTo() == c.leader && m.GetTerm() == c.term && m.GetIndex() >= c.goal {
-			g.matchedGoal()
+		if _, ok := sideOf(m); !ok && !m.GetReject() && m.GetTo() == c.leader && m.GetTerm() == c.term {
+			c.acked = max(c.acked, m.GetIndex())
+			if c.known && c.acked >= c.goal {
+				g.matchedGoal()
+			}
 		}
 	}
 	return true
@@ -324,7 +329,7 @@ func (g *Group) suspectTick() {
 		}
 	}
 	if c.leader != 0 && c.silent >= ticks {
-		c.leader, c.term, c.known, c.matched = 0, 0, false, false
+		c.leader, c.term, c.known, c.matched, c.acked = 0, 0, false, false, 0
 		_ = g.rn.ForgetLeader()
 	}
 	if c.leader != 0 {
@@ -433,10 +438,19 @@ func (g *Group) stepSide(s side, m *raftpb.Message) {
 		c := &g.contact
 		if g.suspicion != 0 && from == c.leader && m.GetTerm() == c.term && s.nonce == c.nonce && !c.known {
 			c.known, c.goal = true, m.GetIndex()
+			// The goal was lost on its way at first, and the log matched meanwhile: an idle group has nothing more to
+			// acknowledge.
+			if c.acked >= c.goal {
+				g.matchedGoal()
+			}
 		}
 	case sideInquire:
 		g.answerCensus(from, s.nonce)
 	case sideCensus:
+		if leads {
+			g.vouched(from, s)
+			return
+		}
 		c := &g.contact
 		if g.suspicion == 0 || c.heard == nil || s.nonce != c.nonce {
 			return
@@ -463,6 +477,10 @@ func (g *Group) meetSuspect(from uint64, s side) {
 		g.doubts.told[from] = s.nonce
 		g.forgetProgress(from)
 	}
+	if g.doubts.unsound == nil {
+		g.doubts.unsound = map[uint64]struct{}{}
+	}
+	g.doubts.unsound[from] = struct{}{}
 	if suspicion(s.flags)&votesLost == 0 {
 		g.sideSend(from, side{sideGoal, 0, s.nonce}, g.leadTerm, g.lastIndex(), 0)
 		return
@@ -483,6 +501,28 @@ func (g *Group) meetSuspect(from uint64, s side) {
 		}
 	}
 	g.tellGoal(from, c)
+}
+
+// doubted reports whether a leader knows of a replica that it is suspect: it would not take leadership over, while requests
+// wait for it. A replica becomes sound on its own, without a word to the leader; who wants to choose it asks it first.
+func (g *Group) doubted(node uint64) bool {
+	_, there := g.doubts.unsound[node]
+	return there
+}
+
+// ask has a replica that is doubted say whether it still is suspect.
+func (g *Group) ask(node uint64) {
+	if g.doubted(node) {
+		g.sideSend(node, side{sideInquire, uint8(g.suspicion), g.doubts.told[node]}, g.leadTerm, 0, 0)
+	}
+}
+
+// vouched takes the answer. One that was given before the replica's newest contact says nothing of what it is now.
+func (g *Group) vouched(by uint64, s side) {
+	if s.nonce == g.doubts.told[by] && suspicion(s.flags&^sideHasLeader) == 0 {
+		delete(g.doubts.unsound, by)
+		g.shard.touch(g) // a transfer may wait for it
+	}
 }
 
 func (g *Group) confirmed(by uint64, s side) {

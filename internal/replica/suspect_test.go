@@ -224,6 +224,64 @@ func TestSuspectHasNoVote(t *testing.T) {
 	}
 }
 
+// TestNoTransferToSuspect keeps a replica suspect that has everything else that a leader needs: leadership is not handed to it,
+// requests do not wait for it, and it may have it as soon as it is sound.
+func TestNoTransferToSuspect(t *testing.T) {
+	d := newDoubtCluster(t, 3, nil)
+	f := &filler{t: t, c: d.cluster}
+	l := d.leader()
+	f.send(20, 100)
+	d.waitEqual(upTo(f.next))
+	victim, sound := d.others(l)[0], d.others(l)[1]
+	keep := func(drop func(from, to uint64, m *raftpb.Message) bool) {
+		d.net.mu.Lock()
+		defer d.net.mu.Unlock()
+		d.net.drop = drop
+	}
+	keep(func(_, _ uint64, m *raftpb.Message) bool { s, ok := sideOf(m); return ok && s.kind == sideGoal })
+	d.powerOff(victim, 0)
+	d.boot(victim)
+	f.send(5, 10)
+	of := func(node uint64) Progress {
+		ps, err := l.g.Progress(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ps[slices.IndexFunc(ps, func(p Progress) bool { return p.Node == node })]
+	}
+	waitFor(t, "a suspect that has the whole log", func() bool {
+		p := of(victim.id)
+		return p.Suspect && p.State == "StateReplicate" && p.Match == l.g.Status().LastIndex
+	})
+	if of(sound.id).Suspect {
+		t.Error("a sound replica is taken for suspect")
+	}
+	before := l.g.Status()
+	done := make(chan error, 1)
+	go func() { done <- l.g.TransferLeader(t.Context(), victim.id) }()
+	f.send(20, 10) // is not held
+	if err := <-done; !errors.Is(err, ErrBehind) {
+		t.Errorf("transfer to a suspect: %v", err)
+	}
+	if st := l.g.Status(); st.Role != Leader || st.Term != before.Term {
+		t.Errorf("%+v after a transfer that was refused, %+v before", st, before)
+	}
+	if to, err := l.g.heir(t.Context()); err != nil || to != sound.id {
+		t.Errorf("heir %d, %v, want %d", to, err, sound.id)
+	}
+	keep(nil)
+	waitFor(t, "the end of the suspicion", func() bool { return len(d.suspects()) == 0 })
+	waitFor(t, "a transfer to a replica that is sound again", func() bool {
+		err := l.g.TransferLeader(t.Context(), victim.id)
+		if err != nil && !errors.Is(err, ErrBehind) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	f.send(5, 10)
+	d.waitEqual(upTo(f.next))
+}
+
 // TestPowerLossOfAll takes the power of all nodes at once. They elect only when all are back, and the longest log wins.
 func TestPowerLossOfAll(t *testing.T) {
 	for seed := uint64(0); seed <= 4; seed++ {
