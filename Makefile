@@ -69,6 +69,10 @@ interop-python: build ## the released Python client
 interop-rust: build ## the released Rust client (builds it first: minutes)
 	./test/interop/run rust
 
+.PHONY: interop-cluster
+interop-cluster: ## both of them against clusters of three nodes with split primaries (minutes; CLIENT=python or rust for one)
+	./test/interop/cluster/run $(or $(CLIENT),all)
+
 .PHONY: bench
 bench: build ## every figure of docs/benchmarks.md, as ratios within one run
 	./test/bench
