@@ -114,10 +114,10 @@ func TestForeign(t *testing.T) {
 	}
 	p := (&Split{Rate: 45000, Producers: 12, Batch: 100, MessageBytes: 100, InFlight: 1, Length: 1500 * time.Millisecond, WarmUp: time.Second}).plan()
 	p.Topic = "t1"
-	want := "--address 127.0.0.1:1 --topic bench/t1 --producers 12 --batch 100 --size 100 --rate 45000 --seconds 1.5"
+	want := "--address 127.0.0.1:1 --topic bench/t1 --producers 12 --batch 100 --size 100 --rate 45000 --seconds 1.5 --warm-up 1"
 	r, err := script(`[ "$*" = "`+want+`" ] || { echo "got $*" >&2; exit 1; }
 echo warming up
-echo '{"messages":300,"seconds":1.5,"p50_us":10,"p99_us":20,"p99_9_us":30,"max_us":40,"errors":1,"session_moves":2}'`).Run(t.Context(), p, "127.0.0.1:1")
+echo '{"messages":300,"seconds":1.5,"p50_us":10,"p99_us":20,"p99_9_us":30,"max_us":40,"failures":1,"session_moves":2}'`).Run(t.Context(), p, "127.0.0.1:1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,8 @@ echo '{"messages":300,"seconds":1.5,"p50_us":10,"p99_us":20,"p99_9_us":30,"max_u
 		"fails":         {"echo no server >&2; exit 3", "no server"},
 		"says nothing":  {"true", "printed no result"},
 		"not JSON":      {"echo done", "printed no result"},
-		"without times": {`echo '{"messages":3}'`, "without a time"},
+		"without times": {`echo '{"messages":3,"seconds":0,"p50_us":0,"p99_us":0,"p99_9_us":0,"max_us":0,"failures":0,"session_moves":0}'`, "without a time"},
+		"another name":  {`echo '{"messages":3,"seconds":1,"p50_us":0,"p99_us":0,"p99_9_us":0,"max_us":0,"errors":9,"session_moves":0}'`, `without "failures"`},
 	} {
 		if _, err := script(c.body).Run(t.Context(), p, "a:1"); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)

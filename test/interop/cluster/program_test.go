@@ -127,7 +127,7 @@ type result struct {
 	Client     string
 	Messages   uint64
 	Requests   int
-	Errors     int
+	Failures   int
 	FirstError string `json:"first_error"`
 	Seconds    float64
 	Throughput float64 `json:"messages_per_second"`
@@ -138,8 +138,8 @@ type result struct {
 }
 
 func (r result) String() string {
-	return fmt.Sprintf("%s: %.0f messages/s, %d sends, %d errors %s, p50 %.1f ms, p99 %.1f ms, p99.9 %.1f ms, slowest %.1f ms",
-		r.Client, r.Throughput, r.Requests, r.Errors, r.FirstError, r.P50/1e3, r.P99/1e3, r.P999/1e3, r.Max/1e3)
+	return fmt.Sprintf("%s: %.0f messages/s, %d sends, %d failures %s, p50 %.1f ms, p99 %.1f ms, p99.9 %.1f ms, slowest %.1f ms",
+		r.Client, r.Throughput, r.Requests, r.Failures, r.FirstError, r.P50/1e3, r.P99/1e3, r.P999/1e3, r.Max/1e3)
 }
 
 // load runs the program's load.

@@ -151,8 +151,8 @@ func TestLoad(t *testing.T) {
 		}
 		one, _ := run(c, "forwarding on, all on one node", 0, 0, 0, 0, 0, 0)
 		spread, d := run(c, "forwarding on, spread 2-2-2", 0, 0, 1, 1, 2, 2)
-		if d.Registered() != 12 || d.Refusals() != 0 || spread.Errors != 0 {
-			t.Errorf("spread, forwarding on: %d registrations of 12 producers, %d refusals, %d errors", d.Registered(), d.Refusals(), spread.Errors)
+		if d.Registered() != 12 || d.Refusals() != 0 || spread.Failures != 0 {
+			t.Errorf("spread, forwarding on: %d registrations of 12 producers, %d refusals, %d failures", d.Registered(), d.Refusals(), spread.Failures)
 		}
 		if spread.Max > float64(harness.Slack(250*time.Millisecond).Microseconds()) {
 			t.Errorf("spread, forwarding on: the slowest send took %.1f ms", spread.Max/1e3)

@@ -1,11 +1,12 @@
 """Drives a Whippet cluster with the released Python client, unmodified.
 
 Usage: cluster.py e1 HOST:PORT STREAM/TOPIC
-       cluster.py bench --address HOST:PORT --topic STREAM/TOPIC [--rate N] [--seconds N] [--producers N] [--batch N]
-                        [--size N] [--pinned]
+       cluster.py bench --address HOST:PORT --topic STREAM/TOPIC [--rate N] [--seconds N] [--warm-up N]
+                        [--producers N] [--batch N] [--size N] [--pinned]
 
 `e1` reads lines "PARTITION TEXT" from its standard input, sends the text to the partition, and answers each with one JSON
-line. `bench` loads a topic and prints one JSON line. This client does not tell where its session is; whoever runs it sees
+line. `bench` loads a topic and prints one JSON line; what was due before the warm-up ended is not counted, and a latency
+begins when the send was due. This client does not tell where its session is; whoever runs it sees
 that from outside.
 """
 
@@ -46,38 +47,46 @@ async def e1(address, topic):
         emit(partition=int(partition), ms=(time.monotonic() - started) * 1e3, error=error)
 
 
-async def produce(client, arguments, index, partitions, until, seen):
+async def produce(client, arguments, index, partitions, began, counted, until, seen):
     stream, topic = arguments.topic.split("/")
     payload = b"x" * arguments.size
     pause = arguments.producers * arguments.batch / arguments.rate if arguments.rate else 0
-    due = time.monotonic()
     sends = 0
-    while time.monotonic() < until:
+    while True:
+        due = began + pause * (index / arguments.producers + sends) if pause else time.monotonic()
+        if due >= until or time.monotonic() >= until:
+            return
         if pause:
-            due = max(due + pause, time.monotonic())
-            await asyncio.sleep(due - time.monotonic())
+            await asyncio.sleep(max(0, due - time.monotonic()))
         partition = (index if arguments.pinned else index + sends) % partitions
         sends += 1
         messages = [SendMessage(payload) for _ in range(arguments.batch)]
-        started = time.monotonic()
+        error = ""
+        due = due if pause else time.monotonic()
         try:
             await client.send_messages(stream, topic, partition, messages)
-            seen["messages"] += arguments.batch
         except Exception as e:  # the client raises plain RuntimeError
-            seen["errors"] += 1
-            seen["first_error"] = seen["first_error"] or str(e)
-        seen["micros"].append((time.monotonic() - started) * 1e6)
+            error = str(e)
+        if due < counted:
+            continue
+        seen["micros"].append((time.monotonic() - due) * 1e6)
+        if error:
+            seen["failures"] += 1
+            seen["first_error"] = seen["first_error"] or error
+        else:
+            seen["messages"] += arguments.batch
 
 
 async def bench(arguments):
     clients = [await connect(arguments.address) for _ in range(arguments.producers)]
     stream, topic = arguments.topic.split("/")
     partitions = (await clients[0].get_topic(stream, topic)).partitions_count
-    seen = {"micros": [], "messages": 0, "errors": 0, "first_error": ""}
-    started = time.monotonic()
-    until = started + arguments.seconds
-    await asyncio.gather(*(produce(c, arguments, i, partitions, until, seen) for i, c in enumerate(clients)))
-    seconds = time.monotonic() - started
+    seen = {"micros": [], "messages": 0, "failures": 0, "first_error": ""}
+    began = time.monotonic()
+    counted = began + arguments.warm_up
+    until = counted + arguments.seconds
+    await asyncio.gather(*(produce(c, arguments, i, partitions, began, counted, until, seen) for i, c in enumerate(clients)))
+    seconds = time.monotonic() - counted
     micros = sorted(seen["micros"])
 
     def at(share):
@@ -93,7 +102,7 @@ async def bench(arguments):
         pinned=arguments.pinned,
         messages=seen["messages"],
         requests=len(micros),
-        errors=seen["errors"],
+        failures=seen["failures"],
         first_error=seen["first_error"],
         seconds=seconds,
         messages_per_second=seen["messages"] / seconds,
@@ -115,6 +124,7 @@ def main():
     load.add_argument("--topic", required=True)
     load.add_argument("--rate", type=float, default=0)
     load.add_argument("--seconds", type=float, default=10)
+    load.add_argument("--warm-up", type=float, default=0)
     load.add_argument("--producers", type=int, default=12)
     load.add_argument("--batch", type=int, default=100)
     load.add_argument("--size", type=int, default=100)

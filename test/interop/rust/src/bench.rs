@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use iggy::prelude::*;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{sleep_until, timeout};
 
 use crate::session;
 
@@ -16,6 +16,8 @@ pub struct Plan {
     /// Messages per second of all producers together; 0 = as fast as answers come.
     pub rate: f64,
     pub seconds: f64,
+    /// Seconds before those. What was due in them is not counted.
+    pub warm_up: f64,
     pub producers: u32,
     /// Messages of a send, and bytes of a message.
     pub batch: u32,
@@ -32,6 +34,7 @@ impl Plan {
             topic: String::new(),
             rate: 0.0,
             seconds: 10.0,
+            warm_up: 0.0,
             producers: 12,
             batch: 100,
             size: 100,
@@ -49,6 +52,7 @@ impl Plan {
                 "--topic" => plan.topic = value.to_owned(),
                 "--rate" => plan.rate = number(name, value)?,
                 "--seconds" => plan.seconds = number(name, value)?,
+                "--warm-up" => plan.warm_up = number(name, value)?,
                 "--producers" => plan.producers = number(name, value)?,
                 "--batch" => plan.batch = number(name, value)?,
                 "--size" => plan.size = number(name, value)?,
@@ -57,6 +61,9 @@ impl Plan {
         }
         if plan.address.is_empty() || plan.topic.is_empty() {
             return Err("--address HOST:PORT and --topic STREAM/TOPIC must be given".to_owned());
+        }
+        if plan.warm_up < 0.0 {
+            return Err("--warm-up must not be below 0".to_owned());
         }
         if plan.producers == 0 || plan.batch == 0 || plan.size == 0 || plan.seconds <= 0.0 {
             return Err("--producers, --batch, --size and --seconds must be above 0".to_owned());
@@ -76,9 +83,10 @@ fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
 struct Seen {
     micros: Vec<f64>,
     messages: u64,
-    errors: u64,
+    failures: u64,
     moves: u64,
     first_error: String,
+    ended: Option<Instant>,
 }
 
 /// Runs the load and prints one JSON line.
@@ -96,69 +104,80 @@ pub async fn run(plan: Plan) -> Result<(), String> {
     let partitions = details.partitions_count;
     let pause = (plan.rate > 0.0)
         .then(|| Duration::from_secs_f64(f64::from(plan.producers * plan.batch) / plan.rate));
-    let length = Duration::from_secs_f64(plan.seconds);
-    let started = Instant::now();
-    let mut producers = JoinSet::new();
+    let began = Instant::now();
+    let counted = began + Duration::from_secs_f64(plan.warm_up);
+    let until = counted + Duration::from_secs_f64(plan.seconds);
+    let mut running = JoinSet::new();
     for (index, client) in clients.into_iter().enumerate() {
         let (stream, topic) = (stream.clone(), topic.clone());
-        let (batch, size, pinned) = (plan.batch, plan.size, plan.pinned);
+        let (batch, size, pinned, producers) = (plan.batch, plan.size, plan.pinned, plan.producers);
         let first = index as u32;
-        producers.spawn(async move {
+        running.spawn(async move {
             let mut seen = Seen::default();
             let payload = Bytes::from(vec![b'x'; size]);
             let mut place = session::place(&client).await;
-            let mut ticks = pause.map(|pause| {
-                let mut ticks = interval(pause);
-                ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-                ticks
-            });
             let mut sends = 0u32;
-            while started.elapsed() < length {
-                if let Some(ticks) = &mut ticks {
-                    ticks.tick().await;
+            loop {
+                // A send that is late is not dropped, and its latency begins when it was due: else a node that is slow
+                // would be asked for less.
+                let due = match pause {
+                    Some(pause) => began + pause.mul_f64(f64::from(sends) + f64::from(index as u32) / f64::from(producers)),
+                    None => Instant::now(),
+                };
+                if due >= until || Instant::now() >= until {
+                    break;
+                }
+                if pause.is_some() {
+                    sleep_until(due.into()).await;
                 }
                 let partition = if pinned { first } else { first.wrapping_add(sends) } % partitions;
                 sends = sends.wrapping_add(1);
                 let mut messages: Vec<IggyMessage> = (0..batch)
                     .filter_map(|_| IggyMessage::builder().payload(payload.clone()).build().ok())
                     .collect();
-                let begun = Instant::now();
+                let due = if pause.is_some() { due } else { Instant::now() };
                 let outcome = client
                     .send_messages(&stream, &topic, &Partitioning::partition_id(partition), &mut messages)
                     .await;
-                seen.micros.push(begun.elapsed().as_secs_f64() * 1e6);
+                let micros = due.elapsed().as_secs_f64() * 1e6;
+                let now = session::place(&client).await;
+                let moved = now != place;
+                place = now;
+                if due < counted {
+                    continue;
+                }
+                seen.micros.push(micros);
+                seen.moves += u64::from(moved);
                 match outcome {
                     Ok(_) => seen.messages += u64::from(batch),
                     Err(error) => {
-                        seen.errors += 1;
+                        seen.failures += 1;
                         if seen.first_error.is_empty() {
                             seen.first_error = format!("{error} (code {})", error.as_code());
                         }
                     }
                 }
-                let now = session::place(&client).await;
-                if now != place {
-                    seen.moves += 1;
-                    place = now;
-                }
             }
+            seen.ended = Some(Instant::now());
             // The logout is of no interest here, and a node that is gone must not hold up the report.
             let _ = timeout(Duration::from_secs(2), client.shutdown()).await;
             seen
         });
     }
     let mut total = Seen::default();
-    while let Some(seen) = producers.join_next().await {
+    while let Some(seen) = running.join_next().await {
         let seen = seen.map_err(|error| format!("a producer failed: {error}"))?;
         total.micros.extend(seen.micros);
         total.messages += seen.messages;
-        total.errors += seen.errors;
+        total.failures += seen.failures;
         total.moves += seen.moves;
+        total.ended = total.ended.max(seen.ended);
         if total.first_error.is_empty() {
             total.first_error = seen.first_error;
         }
     }
-    report(&plan, total, started.elapsed().as_secs_f64());
+    let seconds = total.ended.unwrap_or(until).saturating_duration_since(counted).as_secs_f64();
+    report(&plan, total, seconds);
     Ok(())
 }
 
@@ -172,7 +191,7 @@ fn report(plan: &Plan, mut seen: Seen, seconds: f64) {
     println!(
         concat!(
             "{{\"client\":\"iggy 0.11.0 (Rust)\",\"topic\":\"{}\",\"producers\":{},\"batch\":{},\"size\":{},\"rate\":{},\"pinned\":{},",
-            "\"messages\":{},\"requests\":{},\"errors\":{},\"first_error\":\"{}\",\"session_moves\":{},\"seconds\":{:.3},\"messages_per_second\":{:.1},",
+            "\"messages\":{},\"requests\":{},\"failures\":{},\"first_error\":\"{}\",\"session_moves\":{},\"seconds\":{:.3},\"messages_per_second\":{:.1},",
             "\"p50_us\":{:.1},\"p99_us\":{:.1},\"p99_9_us\":{:.1},\"max_us\":{:.1}}}"
         ),
         plan.topic,
@@ -183,7 +202,7 @@ fn report(plan: &Plan, mut seen: Seen, seconds: f64) {
         plan.pinned,
         seen.messages,
         seen.micros.len(),
-        seen.errors,
+        seen.failures,
         seen.first_error.replace(['"', '\\'], "'"),
         seen.moves,
         seconds,

@@ -5,7 +5,8 @@
 //! * `whippet-interop e1 HOST:PORT STREAM/TOPIC` sends what it is told on its standard input, line by line, and reports
 //!   each send's time and whether the session moved.
 //! * `whippet-interop bench --address HOST:PORT --topic STREAM/TOPIC [--rate MESSAGES_PER_SECOND] [--seconds N]
-//!   [--producers N] [--batch N] [--size BYTES] [--pinned]` loads a topic and prints one JSON line.
+//!   [--warm-up SECONDS] [--producers N] [--batch N] [--size BYTES] [--pinned]` loads a topic and prints one JSON line;
+//!   `whippet bench split-primaries --client` runs it.
 
 mod bench;
 mod e1;
