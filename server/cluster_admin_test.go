@@ -249,6 +249,26 @@ func TestClusterStopsWithoutAGap(t *testing.T) {
 	}
 }
 
+// All nodes stop at the same time, as by Ctrl-C: none waits for another one that is gone.
+func TestClusterStopsAtOnce(t *testing.T) {
+	t.Parallel()
+	n := startNodes(t, 3, nil)
+	r := n.login(0)
+	stream, topic := n.topicOn(r, 24)
+	n.settled(stream, topic)
+	began := time.Now()
+	var closed sync.WaitGroup
+	for i := range 3 {
+		closed.Go(func() { n.halt(i) })
+	}
+	closed.Wait()
+	took := time.Since(began)
+	t.Logf("took %v", took)
+	if took > 2*time.Second {
+		t.Errorf("all nodes together took %v to stop", took)
+	}
+}
+
 // A cluster that is started again serves what it had.
 func TestClusterRestart(t *testing.T) {
 	t.Parallel()

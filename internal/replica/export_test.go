@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -35,6 +36,9 @@ func NewListMachine(t testing.TB) *ListMachine { return &listMachine{t: t} }
 func NewDataMachine(m *ListMachine, keep uint64) Machine {
 	return &dataMachine{listMachine: m, keepLast: keep}
 }
+
+// AwaitHeir is the wait of a node that has given the group up.
+func (g *Group) AwaitHeir(ctx context.Context) error { return g.awaitHeir(ctx) }
 
 func (m *listMachine) List() []uint64 { return m.list() }
 

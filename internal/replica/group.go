@@ -295,23 +295,29 @@ func (g *Group) ReadBarrier(ctx context.Context) error {
 // meanwhile are held; when the other node leads they fail with ErrNotAdmitted. ErrBehind when the other
 // node lacks too much of the log.
 func (g *Group) TransferLeader(ctx context.Context, to uint64) error {
+	if err := g.giveUp(ctx, to); err != nil || to == g.host.cfg.NodeID {
+		return err
+	}
+	// This node has given up the leadership. Who has it now?
+	if err := g.wait(ctx, func() bool { return g.leader.Load() != 0 }); err != nil {
+		return err
+	}
+	if leader := g.leader.Load(); leader != to {
+		return fmt.Errorf("%w: node %d leads now, not node %d", ErrBusy, leader, to)
+	}
+	return nil
+}
+
+// giveUp is the part of a transfer that this node has in hand: with nil it does not lead any more, and the other node
+// campaigns, as far as it is there.
+func (g *Group) giveUp(ctx context.Context, to uint64) error {
 	c := &transferControl{g: g, to: to, done: make(chan error, 1)}
 	if !g.shard.inbox.post(item{g: g, ctl: c}) {
 		return ErrStopped
 	}
 	select {
 	case err := <-c.done:
-		if err != nil || to == g.host.cfg.NodeID {
-			return err
-		}
-		// This node has given up the leadership. Who has it now?
-		if err := g.wait(ctx, func() bool { return g.leader.Load() != 0 }); err != nil {
-			return err
-		}
-		if leader := g.leader.Load(); leader != to {
-			return fmt.Errorf("%w: node %d leads now, not node %d", ErrBusy, leader, to)
-		}
-		return nil
+		return err
 	case <-ctx.Done():
 		return fmt.Errorf("replica: group %s: transfer to node %d: %w", g.cfg.ID, to, ctx.Err())
 	}

@@ -222,19 +222,72 @@ func (g *Group) handOver(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		switch err = g.TransferLeader(ctx, to); {
-		case err == nil || Role(g.role.Load()) != Leader:
+		switch err = g.giveUp(ctx, to); {
+		case err == nil:
+			return g.awaitHeir(ctx)
+		case Role(g.role.Load()) != Leader:
 			return nil
 		case ctx.Err() != nil:
 			return err
 		}
 		// It is behind, or another transfer is under way: what could be better may be so after a tick.
-		timer := time.NewTimer(g.host.cfg.Tick)
+		g.pause(ctx)
+	}
+}
+
+// awaitHeir waits until the other node leads, so that it has this one's vote. When all nodes stop at the same time it may
+// have left before it did: nobody campaigns then, and there is nothing to wait for.
+func (g *Group) awaitHeir(ctx context.Context) error {
+	for g.leader.Load() == 0 && ctx.Err() == nil {
+		c := &companyControl{g: g, done: make(chan bool, 1)}
+		if !g.shard.inbox.post(item{g: g, ctl: c}) {
+			return ErrStopped
+		}
 		select {
-		case <-timer.C:
+		case company := <-c.done:
+			if !company {
+				return ErrBehind
+			}
 		case <-ctx.Done():
 		}
-		timer.Stop()
+		tick, cancel := context.WithTimeout(ctx, g.host.cfg.Tick)
+		_ = g.wait(tick, func() bool { return g.leader.Load() != 0 }) // the loop looks at what came of it
+		cancel()
+		if Role(g.role.Load()) == Fenced || Role(g.role.Load()) == Stopped {
+			return nil
+		}
+	}
+	return nil
+}
+
+// companyControl asks whether another voter of the group is there.
+type companyControl struct {
+	g    *Group
+	done chan bool // capacity 1
+}
+
+func (c *companyControl) run(s *shard) {
+	g := c.g
+	if s.host.controls == nil {
+		c.done <- true // nothing is known of the others
+		return
+	}
+	c.done <- !g.gone() && slices.ContainsFunc(g.conf.Voters, func(v uint64) bool {
+		if v == s.host.cfg.NodeID {
+			return false
+		}
+		l := s.link(v)
+		return l.shards > 0 && !l.left && !l.incoming[l.of(g.cfg.ID)].down
+	})
+}
+
+// pause is that of one tick.
+func (g *Group) pause(ctx context.Context) {
+	timer := time.NewTimer(g.host.cfg.Tick)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 

@@ -130,6 +130,37 @@ func TestOrderlyStop(t *testing.T) {
 	}
 }
 
+// TestNobodyToWaitFor: a node that has given a group up waits for who is to lead it while there is somebody who could, and no
+// longer. When all nodes stop at the same time the heir may have left before it led; the last one waited for 5 s then.
+func TestNobodyToWaitFor(t *testing.T) {
+	r := newRig(t, 3, func(c *replica.Config) { c.Tick = 100 * time.Millisecond })
+	// Only the first node has the group: it never gets a leader.
+	gc := replica.GroupConfig{ID: 5, Dir: r.nodes[0].dir + "/groups/5", Voters: []uint64{1, 2, 3}}
+	r.nodes[0].known = append(r.nodes[0].known, gc)
+	r.nodes[0].join(gc)
+	g := r.nodes[0].group(5)
+	replica.WaitFor(t, "all to be alive", func() bool { return r.nodes[0].h.Alive(2) && r.nodes[0].h.Alive(3) })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	short, stop := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer stop()
+	if err := g.AwaitHeir(short); err != nil || short.Err() == nil {
+		t.Errorf("with two others that may lead: %v", err)
+	}
+	leave := func(n *node) {
+		if _, err := n.h.HandOver(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	leave(r.nodes[1])
+	waits := make(chan error, 1)
+	go func() { waits <- g.AwaitHeir(ctx) }()
+	leave(r.nodes[2])
+	if err := <-waits; !errors.Is(err, replica.ErrBehind) || ctx.Err() != nil {
+		t.Errorf("with nobody left: %v", err)
+	}
+}
+
 // TestAllStopAtOnce: who is last waits for nobody.
 func TestAllStopAtOnce(t *testing.T) {
 	r := newRig(t, 3, func(c *replica.Config) { c.Tick = 100 * time.Millisecond })
