@@ -53,7 +53,10 @@ func readKeep(fs vfs.FS, dir string) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(b) < 16 || le.Uint64(b) != keepMagic || le.Uint64(b[8:]) != xxh3.Hash(b[16:]) {
+	if err := checkMagic(path, b, keepMagic); err != nil {
+		return nil, err
+	}
+	if len(b) < 16 || le.Uint64(b[8:]) != xxh3.Hash(b[16:]) {
 		return nil, &CorruptError{path, "checksum differs"}
 	}
 	keep := map[string]bool{}

@@ -3,6 +3,8 @@ package replica
 import (
 	"errors"
 	"fmt"
+
+	"github.com/whippetmq/whippet/internal/segment"
 )
 
 var (
@@ -77,6 +79,20 @@ type CorruptError struct {
 
 func (e *CorruptError) Error() string {
 	return fmt.Sprintf("replica: %s is corrupt: %s", e.Path, e.Reason)
+}
+
+// checkMagic looks at the first eight bytes of a file, of which the last is the format version. nil = it can be read on.
+func checkMagic(path string, b []byte, magic uint64) error {
+	const versionShift = 56
+	switch known := uint8(magic >> versionShift); {
+	case len(b) < 8:
+		return &CorruptError{path, fmt.Sprintf("%d bytes", len(b))}
+	case le.Uint64(b) == magic:
+		return nil
+	case le.Uint64(b)<<8 == magic<<8:
+		return &segment.VersionError{File: path, Version: b[7], Known: known}
+	}
+	return &CorruptError{path, fmt.Sprintf("unknown format %x", b[:8])}
 }
 
 // errFlush marks a failed flush, which is final whatever its cause.

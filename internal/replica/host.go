@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -230,7 +231,7 @@ func (g *Group) load() (l loaded, err error) {
 	if body != nil {
 		l.index = index
 		if l.term, l.conf, l.state, err = decodeCheckpoint(body); err != nil {
-			return l, fmt.Errorf("load checkpoint: %w", err)
+			return l, fmt.Errorf("load checkpoint %s: %w", filepath.Join(cfg.Dir, segment.CheckpointName(index)), err)
 		}
 	}
 	log, found, err := segment.Open(h.cfg.FS, cfg.Dir, segment.Options{

@@ -2,7 +2,6 @@ package replica
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 
 	"github.com/zeebo/xxh3"
@@ -57,11 +56,12 @@ func (m *nodeMeta) encode() []byte {
 
 func decodeNodeMeta(path string, b []byte) (nodeMeta, error) {
 	var m nodeMeta
+	if err := checkMagic(path, b, nodeMetaMagic); err != nil {
+		return m, err
+	}
 	switch {
 	case len(b) != nodeMetaLen:
 		return m, &CorruptError{path, fmt.Sprintf("%d bytes, want %d", len(b), nodeMetaLen)}
-	case binary.LittleEndian.Uint64(b) != nodeMetaMagic:
-		return m, &CorruptError{path, "unknown format " + hex.EncodeToString(b[:8])}
 	case binary.LittleEndian.Uint64(b[120:]) != xxh3.Hash(b[:120]):
 		return m, &CorruptError{path, "checksum differs"}
 	case b[57] > maxBootID:

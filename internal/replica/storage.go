@@ -191,7 +191,11 @@ func appendCheckpoint(dst []byte, term uint64, conf *raftpb.ConfState) ([]byte, 
 }
 
 func decodeCheckpoint(b []byte) (term uint64, conf *raftpb.ConfState, state []byte, err error) {
-	if len(b) < 13 || b[0] != checkpointVersion {
+	if len(b) > 0 && b[0] != checkpointVersion {
+		// The checksum of the file was right: this is no damage.
+		return 0, nil, nil, &segment.VersionError{File: "the state in a checkpoint", Version: b[0], Known: checkpointVersion}
+	}
+	if len(b) < 13 {
 		return 0, nil, nil, fmt.Errorf("%w: unknown form", errBadCheckpoint)
 	}
 	term = le.Uint64(b[1:])

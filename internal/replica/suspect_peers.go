@@ -70,11 +70,12 @@ func encodePeers(known map[uint64]Peer) []byte {
 }
 
 func decodePeers(path string, b []byte) (map[uint64]Peer, error) {
+	if err := checkMagic(path, b, peersMagic); err != nil {
+		return nil, err
+	}
 	switch {
 	case len(b) < peersHeader+8:
 		return nil, &CorruptError{path, fmt.Sprintf("%d bytes", len(b))}
-	case le.Uint64(b) != peersMagic:
-		return nil, &CorruptError{path, "unknown format"}
 	case le.Uint64(b[len(b)-8:]) != xxh3.Hash(b[:len(b)-8]):
 		return nil, &CorruptError{path, "checksum differs"}
 	case uint64(len(b)) != peersHeader+8+peersRecord*uint64(le.Uint32(b[8:])):

@@ -77,11 +77,12 @@ func (t *suspectTable) encode() []byte {
 
 func decodeSuspects(path string, b []byte) (suspectTable, error) {
 	t := suspectTable{groups: map[GroupID]suspicion{}}
+	if err := checkMagic(path, b, suspectsMagic); err != nil {
+		return t, err
+	}
 	switch {
 	case len(b) < suspectsHeader+8:
 		return t, &CorruptError{path, fmt.Sprintf("%d bytes", len(b))}
-	case le.Uint64(b) != suspectsMagic:
-		return t, &CorruptError{path, "unknown format"}
 	case le.Uint64(b[len(b)-8:]) != xxh3.Hash(b[:len(b)-8]):
 		return t, &CorruptError{path, "checksum differs"}
 	case uint64(len(b)) != suspectsHeader+8+suspectsRecord*uint64(le.Uint32(b[24:])):

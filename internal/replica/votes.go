@@ -1,12 +1,14 @@
 package replica
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 
+	"github.com/whippetmq/whippet/internal/segment"
 	"github.com/whippetmq/whippet/internal/vfs"
 )
 
@@ -45,6 +47,13 @@ func openVotes(fs vfs.FS, dir string) (*votesLog, error) {
 		return nil, fmt.Errorf("replica: read votes: %w", err)
 	}
 	good, seq, reason := readVotes(b, l.table)
+	// A batch of another version is not a torn one: to cut it off would be to forget votes.
+	if rest := b[good:]; len(rest) >= 8 {
+		var version *segment.VersionError
+		if err := checkMagic(l.path, rest, votesMagic); errors.As(err, &version) {
+			return nil, fmt.Errorf("replica: read votes: %w", err)
+		}
+	}
 	if reason != "" {
 		return nil, &CorruptError{l.path, reason}
 	}

@@ -128,7 +128,8 @@ func listCheckpoints(fs vfs.FS, dir string) ([]uint64, error) {
 }
 
 // LoadCheckpoint returns the newest valid checkpoint in dir, or
-// ErrNoCheckpoint. Invalid newer ones are passed over.
+// ErrNoCheckpoint. Invalid newer ones are passed over, but not one of another
+// format version, which is a *VersionError.
 func LoadCheckpoint(fs vfs.FS, dir string, group uint64) (index uint64, body []byte, err error) {
 	list, err := listCheckpoints(fs, dir)
 	if err != nil {
@@ -167,6 +168,9 @@ func readCheckpoint(fs vfs.FS, name string, group, index uint64) (body []byte, o
 		return nil, false, nil
 	}
 	h, body := b[:checkpointHeaderSize], b[checkpointHeaderSize:]
+	if otherVersion(h, checkpointMagic, checkpointVersion) {
+		return nil, false, &VersionError{File: name, Version: h[7], Known: checkpointVersion}
+	}
 	return body, string(h[:7]) == checkpointMagic && h[7] == checkpointVersion &&
 		le.Uint64(h[56:]) == xxh3.Hash(h[:56]) &&
 		le.Uint64(h[8:]) == group && le.Uint64(h[16:]) == index &&

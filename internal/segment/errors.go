@@ -32,6 +32,21 @@ var (
 	ErrNoCheckpoint = errors.New("no valid checkpoint")
 )
 
+// VersionError tells that a file was written in a format that this program
+// does not know, most likely by a newer one. The file is whole: it is neither
+// damage nor a torn end, and must not be cut, replaced or set aside.
+type VersionError struct {
+	// File is the path of the file.
+	File string
+	// Version is that of the file, Known the one that can be read.
+	Version, Known uint8
+}
+
+// Error implements error.
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("%s has format version %d, this program reads version %d: start the version of Whippet that wrote it", e.File, e.Version, e.Known)
+}
+
 // DamageError tells that a file does not hold what was written to it, in a
 // place where a crash cannot be the reason. The files are left as they are.
 type DamageError struct {

@@ -76,8 +76,16 @@ func putSegmentHeader(b []byte, group uint64, st state) {
 	le.PutUint64(b[56:], xxh3.Hash(b[:56]))
 }
 
+// otherVersion tells whether a header of 64 bytes is a whole one of another
+// format version. All versions begin with the magic and the version, and have
+// the checksum of what is before it in the last eight bytes, so that it cannot
+// be taken for damage.
+func otherVersion(b []byte, magic string, known uint8) bool {
+	return len(b) >= 64 && string(b[:7]) == magic && b[7] != known && le.Uint64(b[56:]) == xxh3.Hash(b[:56])
+}
+
 // parseSegmentHeader returns the group and the state at the start of a
-// segment. The reason is not empty when the header is not whole.
+// segment, whose version was looked at. The reason is not empty when the header is not whole.
 func parseSegmentHeader(b []byte) (group uint64, st state, reason string) {
 	switch {
 	case len(b) < segmentHeaderSize:
@@ -86,8 +94,6 @@ func parseSegmentHeader(b []byte) (group uint64, st state, reason string) {
 		return 0, st, "not a segment file"
 	case le.Uint64(b[56:]) != xxh3.Hash(b[:56]):
 		return 0, st, "segment header does not match its checksum"
-	case b[7] != segmentVersion:
-		return 0, st, fmt.Sprintf("segment format version %d is not known", b[7])
 	case le.Uint64(b[16:]) == 0:
 		return 0, st, "segment header has no first index"
 	}

@@ -85,6 +85,9 @@ func (f *found) readHeader(fs vfs.FS, group uint64) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
+	if otherVersion(b[:n], segmentMagic, segmentVersion) {
+		return &VersionError{File: f.path + logSuffix, Version: b[7], Known: segmentVersion}
+	}
 	g, st, reason := parseSegmentHeader(b[:n])
 	switch {
 	case reason != "":
@@ -116,7 +119,7 @@ type recovery struct {
 // missing. The index verified is the highest one that a durable checkpoint
 // covers (0 without one): entries up to it must be there and whole, and count
 // as committed and applied. Damage is a *DamageError, and changes nothing on
-// the disk. The caller holds the lock of the node's directory.
+// the disk; so is a *VersionError. The caller holds the lock of the node's directory.
 func Open(fs vfs.FS, dir string, o Options, verified uint64) (*Log, Recovery, error) {
 	l := &Log{fs: fs, dir: filepath.Clean(dir), o: o.withDefaults(), committed: verified, applied: verified}
 	l.checkpointed, l.dirtyPath = verified, true
@@ -354,7 +357,7 @@ func (r *recovery) entryFits(file vfs.File, f *found, e indexEntry) bool {
 func (r *recovery) judge(at int, b *breakError) error {
 	f := r.files[at]
 	damage := &DamageError{File: f.path + logSuffix, Position: b.pos, Index: b.index, Reason: b.reason}
-	if strings.HasPrefix(b.reason, "segment format version") || strings.HasPrefix(b.reason, "segment of group") {
+	if strings.HasPrefix(b.reason, "segment of group") {
 		return damage
 	}
 	if at == 0 && b.pos < segmentHeaderSize {
