@@ -197,6 +197,9 @@ func (c *ClusterFigures) transfer(ctx context.Context) (out []Figure, err error)
 		if err != nil {
 			return err
 		}
+		if len(stalls) == 0 {
+			return fmt.Errorf("no primary was moved in %v: it takes a longer duration", c.Length) // nothing is no good figure
+		}
 		c.say("  %d moves under %s msg/s: longest probe of a move, median %.2f ms, worst %.2f ms", len(stalls), Rate(res.Produce.MessagesPerSec), median(stalls), slices.Max(append(stalls, 0)))
 		out = append(out, newFigure("primary moved under load: until writable, p50", median(stalls), "ms", 0, 2),
 			newFigure("primary moved under load: slowest send", res.Produce.Latency.Max/1000, "ms", 0, 250),
