@@ -28,6 +28,7 @@ EXHAUSTIVE = ./internal/segment ./internal/partition ./internal/metadata ./inter
 .PHONY: test
 test: lint ## what must hold: lint, every case of the log and the state machines, all packages under the race detector, real processes under faults
 	$(GO) test -timeout 15m $(EXHAUSTIVE)
+	$(GO) test -run Alloc ./server ./internal/replica # the race detector allocates
 	$(GO) test -race -short -timeout 15m $(UNITS)
 	$(GO) test -timeout 15m ./test/...
 
