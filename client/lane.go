@@ -339,7 +339,7 @@ func (k *laneCore) refusalPause() time.Duration {
 	if k.refusals == 1 {
 		return 0
 	}
-	return retryPause(k.refusals-2)
+	return retryPause(k.refusals - 2)
 }
 
 // answered takes the outcome that the link left in w.call (routing D.6).

@@ -131,7 +131,7 @@ func (c *recovery) run() {
 			}
 			n.slots[classWrite].miss()
 			failures++
-			t := time.NewTimer(retryPause(failures-1))
+			t := time.NewTimer(retryPause(failures - 1))
 			select {
 			case <-t.C:
 			case <-c.wake: // perhaps another node leads now

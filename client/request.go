@@ -74,7 +74,7 @@ func (c *Client) readCall(ctx context.Context, req call, need sessionNeed, repea
 		switch classify(code) {
 		case reactRetry:
 			if refusals > 0 {
-				pause = retryPause(refusals-1)
+				pause = retryPause(refusals - 1)
 			}
 			refusals++
 		case reactUnknown:

@@ -104,7 +104,7 @@ func (k *routeCore) hint(n *node, src source, asked, now time.Time) (doubt bool)
 func (k *routeCore) failed(now time.Time) {
 	k.fails++
 	if k.fails > 1 {
-		k.pauseUntil = now.Add(retryPause(k.fails-2))
+		k.pauseUntil = now.Add(retryPause(k.fails - 2))
 	}
 }
 

@@ -99,7 +99,7 @@ func (c *Client) readRefused(a *attempts, rt *route, l *link, m *readMode, err e
 		c.h.onRefusal(l.address, uint32(code))
 		rt.update(func(k *routeCore, now time.Time) { k.refused(l.node, now) })
 		if a.refusals > 0 {
-			pause = retryPause(a.refusals-1)
+			pause = retryPause(a.refusals - 1)
 		}
 		a.refusals++
 		return pause, nil
