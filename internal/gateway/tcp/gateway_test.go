@@ -365,7 +365,7 @@ func TestBudget(t *testing.T) {
 		t.Fatal("the one over the limit has to wait")
 	}
 	b.release(&first)
-	if <-granted == <-granted || b.used != 1000<<10 {
+	if one, other := <-granted, <-granted; one == other || b.used != 1000<<10 {
 		t.Fatalf("not both were granted: %d bytes", b.used)
 	}
 	b.over = &first // somebody else goes over the limit
