@@ -69,7 +69,9 @@ func TestScripts(t *testing.T) {
 			env.Setenv("ADDRESS", u.Host)
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("TZ", "UTC")
-			return nil
+			readme, err := filepath.Abs("../../README.md")
+			env.Setenv("README", readme)
+			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"wait-for":   waitFor,
