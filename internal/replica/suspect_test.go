@@ -360,6 +360,7 @@ func TestSuspicionSurvivesKill(t *testing.T) {
 	f := &filler{t: t, c: d.cluster}
 	l := d.leader()
 	f.send(20, 100)
+	d.waitEqual(upTo(f.next)) // one that has acknowledged nothing yet is not suspect
 	victim := d.others(l)[0]
 	d.powerOff(victim, 2)
 	others := d.others(victim)
