@@ -13,6 +13,7 @@ import (
 
 	"github.com/whippetmq/whippet/internal/clock"
 	"github.com/whippetmq/whippet/internal/cluster"
+	"github.com/whippetmq/whippet/internal/loglimit"
 	"github.com/whippetmq/whippet/internal/metadata"
 	"github.com/whippetmq/whippet/internal/partition"
 	"github.com/whippetmq/whippet/internal/replica"
@@ -53,10 +54,10 @@ type Partitions struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	wake   chan struct{} // capacity 1
-	slots  chan struct{} // one per worker
-	failed failures      // to start
-	dirs   sync.Mutex    // directories above those of partitions are made or removed
+	wake   chan struct{}   // capacity 1
+	slots  chan struct{}   // one per worker
+	failed *loglimit.Limit // to start
+	dirs   sync.Mutex      // directories above those of partitions are made or removed
 
 	mu    sync.RWMutex
 	parts map[replica.GroupID]*Partition
@@ -79,6 +80,13 @@ type Partition struct {
 	fold readFold // of reads that ask the primary elsewhere
 }
 
+// Failures to start that are logged within a period: they come for thousands of
+// partitions alike, and again with each attempt.
+const (
+	failureLines  = 10
+	failurePeriod = time.Minute
+)
+
 // NewPartitions starts the goroutine; the first comparison happens at once.
 func NewPartitions(cfg PartitionsConfig) *Partitions {
 	if cfg.Workers <= 0 {
@@ -87,7 +95,7 @@ func NewPartitions(cfg PartitionsConfig) *Partitions {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Partitions{cfg: cfg, wake: make(chan struct{}, 1), slots: make(chan struct{}, cfg.Workers), parts: map[replica.GroupID]*Partition{}}
+	p := &Partitions{cfg: cfg, failed: loglimit.New(failureLines, failurePeriod), wake: make(chan struct{}, 1), slots: make(chan struct{}, cfg.Workers), parts: map[replica.GroupID]*Partition{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	cfg.Metadata.Subscribe(func(*metadata.Catalog) { p.nudge() })
 	p.nudge()
@@ -318,13 +326,7 @@ func (p *Partitions) start(part *Partition, cfg wire.TopicOptions, mp metadata.P
 	if p.ctx.Err() != nil {
 		return
 	}
-	if log, left := p.failed.note(time.Now()); log {
-		args := []any{"stream", part.Stream, "topic", part.Topic, "partition", part.ID, "error", err}
-		if left > 0 {
-			args = append(args, "not_logged", left)
-		}
-		p.cfg.Logger.Error("partition could not be started", args...)
-	}
+	p.failed.Log(p.cfg.Logger.Error, "partition could not be started", "stream", part.Stream, "topic", part.Topic, "partition", part.ID, "error", err)
 	if g != nil {
 		// It runs and has no leader: the next attempt begins anew.
 		if err := p.cfg.Host.StopGroup(p.ctx, part.Group, false); err != nil {

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,53 +25,24 @@ const (
 	pollRoomWait = 3 * time.Second
 )
 
-// pollRoom are the books of poll replies. Only those who wait take the lock.
+// pollRoom are the books of poll replies.
 type pollRoom struct {
 	plenty, most int64
 	patience     time.Duration
 
 	used    atomic.Int64
-	waiting atomic.Int32
-	mu      sync.Mutex
-	freed   chan struct{} // closed, and another made, when there is room for those who wait
+	waiters Waiters
 }
 
 func newPollRoom() *pollRoom {
-	return &pollRoom{plenty: pollPlenty, most: pollMost, patience: pollRoomWait, freed: make(chan struct{})}
+	return &pollRoom{plenty: pollPlenty, most: pollMost, patience: pollRoomWait}
 }
 
 // give gives n bytes back.
 func (p *pollRoom) give(own *atomic.Int64, n int64) {
 	own.Add(-n)
 	p.used.Add(-n)
-	if p.waiting.Load() > 0 {
-		p.mu.Lock()
-		close(p.freed)
-		p.freed = make(chan struct{})
-		p.mu.Unlock()
-	}
-}
-
-// wait waits until ok; false = ctx ended first.
-func (p *pollRoom) wait(ctx context.Context, ok func() bool) bool {
-	if ok() {
-		return true
-	}
-	p.waiting.Add(1)
-	defer p.waiting.Add(-1)
-	for {
-		p.mu.Lock()
-		freed := p.freed
-		p.mu.Unlock()
-		if ok() {
-			return true
-		}
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			return false
-		}
-	}
+	p.waiters.Wake()
 }
 
 // reserve takes room for a poll of at most limit bytes and gives what the poll
@@ -80,13 +50,13 @@ func (p *pollRoom) wait(ctx context.Context, ok func() bool) bool {
 // client to read: that ends with the connection at the latest.
 func (c *conn) reserve(limit int) int {
 	p := c.b.polls
-	if !p.wait(c.ctx, func() bool { return c.polled.Load() < pollOwn }) {
+	if !p.waiters.Wait(c.ctx.Done(), func() bool { return c.polled.Load() < pollOwn }) {
 		return 0
 	}
 	if p.used.Load() >= p.most {
 		ctx, cancel := context.WithTimeout(c.ctx, p.patience)
 		defer cancel()
-		if !p.wait(ctx, func() bool { return p.used.Load() < p.most }) {
+		if !p.waiters.Wait(ctx.Done(), func() bool { return p.used.Load() < p.most }) {
 			return 0
 		}
 	}

@@ -103,7 +103,7 @@ func TestPollWaitsForItsOwnReplies(t *testing.T) {
 	}
 	done := make(chan *Reply, 1)
 	go func() { done <- p.startPoll(stream, topic) }()
-	for r.b.polls.waiting.Load() == 0 {
+	for r.b.polls.waiters.Waiting() == 0 {
 		select {
 		case <-done:
 			t.Fatal("the second poll did not wait")

@@ -86,7 +86,7 @@ func Serve(ln net.Listener, cfg Config) *Gateway {
 	cfg.setDefaults()
 	g := &Gateway{cfg: cfg, ln: ln, epoch: time.Now(), stop: make(chan struct{}), conns: map[*conn]struct{}{}, empty: make(chan struct{})}
 	g.budget.limit = cfg.MaxBodyBytes
-	g.work.limit, g.work.freed = int64(cfg.MaxWorkBytes), make(chan struct{})
+	g.work.limit = int64(cfg.MaxWorkBytes)
 	g.wg.Add(2)
 	go g.accept()
 	go g.janitor()

@@ -454,7 +454,7 @@ func TestWorkOfAllConnectionsIsBounded(t *testing.T) {
 			}
 		}()
 	}
-	eventually(t, func() bool { return g.Stats().Frames.Load() >= conns && g.work.waiting.Load() >= conns-5 })
+	eventually(t, func() bool { return g.Stats().Frames.Load() >= conns && g.work.waiters.Waiting() >= conns-5 })
 	if used := g.work.used.Load(); used > 1<<20 {
 		t.Fatalf("%d bytes in work", used)
 	}

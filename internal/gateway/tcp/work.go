@@ -2,44 +2,43 @@ package tcp
 
 import (
 	"net"
-	"sync"
 	"sync/atomic"
+
+	"github.com/whippetmq/whippet/internal/broker"
 )
 
 // work bounds the bytes of the requests of all connections that were handed over
-// and are not answered: while a partition has no primary they stay. Only those
-// who wait take the lock.
+// and are not answered: while a partition has no primary they stay.
 type work struct {
 	limit   int64
 	used    atomic.Int64
-	waiting atomic.Int32
-	mu      sync.Mutex
-	freed   chan struct{} // closed, and another made, when there may be room
+	waiters broker.Waiters
 }
 
 // take counts a request in, waiting for room. A small one of a connection that
 // has nothing else in work never waits, so that heartbeats and reads go on.
 func (w *work) take(size int, alone bool, gone <-chan struct{}) error {
 	n := int64(size)
-	if w.used.Add(n) <= w.limit || alone && size <= smallBody {
+	if alone && size <= smallBody {
+		w.used.Add(n)
 		return nil
 	}
-	w.give(size)
-	w.waiting.Add(1)
-	defer w.waiting.Add(-1)
+	if !w.waiters.Wait(gone, func() bool { return w.fits(n) }) {
+		return net.ErrClosed
+	}
+	return nil
+}
+
+// fits takes n bytes if there is room. One that is larger than the limit gets
+// through by itself.
+func (w *work) fits(n int64) bool {
 	for {
-		w.mu.Lock()
-		freed := w.freed
-		w.mu.Unlock()
-		// One that is larger than the limit gets through by itself.
-		if now := w.used.Add(n); now <= w.limit || now == n {
-			return nil
+		used := w.used.Load()
+		if used != 0 && used+n > w.limit {
+			return false
 		}
-		w.used.Add(-n)
-		select {
-		case <-freed:
-		case <-gone:
-			return net.ErrClosed
+		if w.used.CompareAndSwap(used, used+n) {
+			return true
 		}
 	}
 }
@@ -47,10 +46,5 @@ func (w *work) take(size int, alone bool, gone <-chan struct{}) error {
 // give counts a request out.
 func (w *work) give(size int) {
 	w.used.Add(-int64(size))
-	if w.waiting.Load() > 0 {
-		w.mu.Lock()
-		close(w.freed)
-		w.freed = make(chan struct{})
-		w.mu.Unlock()
-	}
+	w.waiters.Wake()
 }
