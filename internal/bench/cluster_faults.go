@@ -142,7 +142,7 @@ func (c *ClusterFigures) underLoad(ctx context.Context, x *fixture, p Plan, f fu
 func (f *fixture) moveUnderProbe(ctx context.Context, c *client.Client, topic string, partition uint32, to int) (stall time.Duration, failed int, err error) {
 	watch := startProbes(ctx, []*client.Client{c}, topic, []uint32{partition}, 0)
 	defer watch.stop()
-	if err := watch.flow(ctx); err != nil {
+	if err := awaitProbes(ctx, watch, time.Now()); err != nil {
 		return 0, 0, err
 	}
 	began := time.Now()

@@ -135,17 +135,7 @@ const settleTime = 22 * time.Second
 
 // watch leaves a node alone for a moment, then tells its memory in bytes and the cores it used.
 func (c *NodeCost) watch(ctx context.Context, pid int) (resident, cores float64, err error) {
-	pause := func(d time.Duration) error {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-timer.C:
-			return nil
-		}
-	}
-	if err := pause(min(settleTime, 3*c.Idle)); err != nil { // what a start or new partitions leave behind is not idling
+	if err := pause(ctx, min(settleTime, 3*c.Idle)); err != nil { // what a start or new partitions leave behind is not idling
 		return 0, 0, err
 	}
 	before, err := ReadUsage(pid)
@@ -153,7 +143,7 @@ func (c *NodeCost) watch(ctx context.Context, pid int) (resident, cores float64,
 		return 0, 0, err
 	}
 	begin := time.Now()
-	if err := pause(c.Idle); err != nil {
+	if err := pause(ctx, c.Idle); err != nil {
 		return 0, 0, err
 	}
 	after, err := ReadUsage(pid)

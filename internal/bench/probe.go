@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -18,8 +17,7 @@ type probes struct {
 	wg     sync.WaitGroup
 
 	mu       sync.Mutex
-	sends    [][]probe     // by place in the list of partitions
-	acked    chan struct{} // capacity 1: something was acknowledged
+	sends    [][]probe // by place in the list of partitions
 	failures int
 	failure  error
 }
@@ -32,7 +30,7 @@ func (p probe) took() time.Duration { return p.end.Sub(p.begin) }
 // startProbes starts one sender per partition, spread over the clients.
 func startProbes(ctx context.Context, clients []*client.Client, topic string, partitions []uint32, every time.Duration) *probes {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &probes{every: every, cancel: cancel, sends: make([][]probe, len(partitions)), acked: make(chan struct{}, 1)}
+	p := &probes{every: every, cancel: cancel, sends: make([][]probe, len(partitions))}
 	for i, partition := range partitions {
 		c := clients[i%len(clients)]
 		p.wg.Go(func() { p.probe(ctx, c, topic, partition, i) })
@@ -82,21 +80,6 @@ func (p *probes) note(place int, s probe, err error) {
 		return
 	}
 	p.sends[place] = append(p.sends[place], s)
-	select {
-	case p.acked <- struct{}{}:
-	default:
-	}
-}
-
-// flow waits for the first send that is acknowledged.
-func (p *probes) flow(ctx context.Context) error {
-	select {
-	case <-p.acked:
-		return nil
-	case <-ctx.Done():
-		_, err := p.lost()
-		return errors.Join(context.Cause(ctx), err)
-	}
 }
 
 // stop ends the senders and waits for them.
