@@ -116,6 +116,9 @@ type suspectNote struct {
 	known suspicion
 }
 
+// outdated reports whether something came up after the note was made.
+func (n *suspectNote) outdated(now suspicion) bool { return now&^n.known != 0 }
+
 // errNewSuspicion: something came up after a group asked to be sound.
 var errNewSuspicion = errors.New("there is a new reason for suspicion")
 
@@ -234,14 +237,13 @@ func (s *suspects) save() error {
 // run makes groups sound; each hears of it when it is durable.
 func (s *suspects) run(notes []suspectNote) {
 	before := make([]suspicion, len(notes))
-	newer := make([]bool, len(notes))
 	s.mu.Lock()
 	for i, n := range notes {
 		if n.g == nil {
 			continue
 		}
 		before[i] = s.table.of(n.g.cfg.ID)
-		if newer[i] = before[i]&^n.known != 0; newer[i] {
+		if n.outdated(before[i]) {
 			continue
 		}
 		delete(s.table.groups, n.g.cfg.ID)
@@ -265,7 +267,7 @@ func (s *suspects) run(notes []suspectNote) {
 			continue
 		}
 		result := err
-		if newer[i] {
+		if n.outdated(before[i]) {
 			result = errNewSuspicion
 		}
 		n.g.shard.inbox.post(item{g: n.g, ctl: &soundControl{n.g, result}})

@@ -112,12 +112,18 @@ func (e *env) reopen(verified uint64) Recovery {
 // put places and writes entries.
 func (e *env) put(entries ...Entry) {
 	e.t.Helper()
-	w, err := e.l.Place(entries)
+	putIn(e.t, e.l, entries...)
+}
+
+// putIn places and writes entries in a log without an env.
+func putIn(t testing.TB, l *Log, entries ...Entry) {
+	t.Helper()
+	w, err := l.Place(entries)
 	if err != nil {
-		e.t.Fatalf("place: %v", err)
+		t.Fatalf("place: %v", err)
 	}
 	if err := w.Do(); err != nil {
-		e.t.Fatalf("do: %v", err)
+		t.Fatalf("do: %v", err)
 	}
 	w.Release()
 }

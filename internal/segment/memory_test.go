@@ -137,14 +137,7 @@ func TestMemoryUnderReaders(t *testing.T) {
 	for range 400 {
 		es := nextBatches(l, rng, 1, 1, 2, 4000)
 		lend(es)
-		w, err := l.Place(es)
-		if err == nil {
-			err = w.Do()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.Release()
+		putIn(t, l, es...)
 		l.Applied(l.LastIndex())
 		limit.Store(l.NextOffset())
 	}

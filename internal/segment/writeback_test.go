@@ -62,14 +62,7 @@ func TestWriteback(t *testing.T) {
 			}
 			body := make([]byte, 2<<20)
 			for l.Size() < 3*writebackBytes {
-				w, err := l.Place([]Entry{{Index: l.LastIndex() + 1, Term: 1, Data: makeBatch(l.NextOffset(), 1, body)}})
-				if err == nil {
-					err = w.Do()
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				w.Release()
+				putIn(t, l, Entry{Index: l.LastIndex() + 1, Term: 1, Data: makeBatch(l.NextOffset(), 1, body)})
 				l.Applied(l.LastIndex())
 			}
 			end := l.active().written

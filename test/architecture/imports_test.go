@@ -16,7 +16,7 @@ const module = "github.com/whippetmq/whippet/"
 // floors lists the packages from the ground up. A package may import only packages of lower floors (and, where they
 // share a floor, none of that floor), so that a change is never felt below.
 var floors = [][]string{
-	{"wire", "internal/vfs", "internal/clock"},
+	{"wire", "internal/vfs", "internal/clock", "internal/loglimit"},
 	{"internal/segment", "internal/credential", "client", "internal/cli/units", "internal/bench/report", "internal/bench/floor"},
 	{"internal/cli/output", "internal/cli/contexts", "internal/cli/localnode", "internal/cli/secrets"},
 	{"internal/replica"},

@@ -71,7 +71,7 @@ func (t *Transport) serve(raw net.Conn) {
 	t.strangers.leave(raw)
 	if err != nil {
 		if t.ctx.Err() == nil {
-			t.logRefusal(raw, err)
+			t.refusals.of(err).Log(t.cfg.Logger.Warn, "peer link: refused", "remote", raw.RemoteAddr().String(), "error", err)
 		}
 		return
 	}
@@ -98,18 +98,6 @@ func (t *Transport) serve(raw net.Conn) {
 	if t.ctx.Err() == nil && !errors.Is(err, io.EOF) {
 		t.cfg.Logger.Warn("peer link: incoming link ended", "node", peer.NodeID, "error", err)
 	}
-}
-
-func (t *Transport) logRefusal(conn net.Conn, err error) {
-	log, left := t.refusals.note(err, time.Now())
-	if !log {
-		return
-	}
-	args := []any{"remote", conn.RemoteAddr().String(), "error", err}
-	if left > 0 {
-		args = append(args, "not_logged", left)
-	}
-	t.cfg.Logger.Warn("peer link: refused", args...)
 }
 
 // incoming is a link of a peer that is read.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/whippetmq/whippet/internal/loglimit"
 )
 
 // maxStrangers bounds the connections that have not proven to be a node's, each
@@ -43,16 +45,15 @@ const (
 	refusalPeriod = 10 * time.Second
 )
 
-// refusals keep whoever connects again and again from filling the log.
+// refusals keep whoever connects again and again from filling the log, each
+// reason by itself.
 type refusals struct {
-	mu    sync.Mutex
-	since map[Reason]time.Time
-	count map[Reason]int
+	mu     sync.Mutex
+	limits map[Reason]*loglimit.Limit
 }
 
-// note counts a refusal at a time. It reports whether to log it, and how many of
-// its reason were not logged since the last one that was.
-func (r *refusals) note(err error, now time.Time) (log bool, left int) {
+// of is the limit of a refusal's reason.
+func (r *refusals) of(err error) *loglimit.Limit {
 	var reason Reason // 0 = the connection ended by itself
 	var refused *RefusedError
 	if errors.As(err, &refused) {
@@ -60,13 +61,13 @@ func (r *refusals) note(err error, now time.Time) (log bool, left int) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.since == nil {
-		r.since, r.count = map[Reason]time.Time{}, map[Reason]int{}
+	l := r.limits[reason]
+	if l == nil {
+		if r.limits == nil {
+			r.limits = map[Reason]*loglimit.Limit{}
+		}
+		l = loglimit.New(refusalLines, refusalPeriod)
+		r.limits[reason] = l
 	}
-	if now.Sub(r.since[reason]) >= refusalPeriod {
-		left = max(0, r.count[reason]-refusalLines)
-		r.since[reason], r.count[reason] = now, 0
-	}
-	r.count[reason]++
-	return r.count[reason] <= refusalLines, left
+	return l
 }

@@ -49,15 +49,15 @@ func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
 	now := time.Unix(1000, 0)
 	stranger, proof := &RefusedError{Reason: ReasonStranger}, &RefusedError{Reason: ReasonProof}
 	for i := range 1000 {
-		if log, left := r.note(stranger, now); log != (i < refusalLines) || left != 0 {
+		if log, left := r.of(stranger).Note(now); log != (i < refusalLines) || left != 0 {
 			t.Fatalf("%d: logged %v, left %d", i, log, left)
 		}
 	}
 	// One reason does not hide another.
-	if log, _ := r.note(proof, now); !log {
+	if log, _ := r.of(proof).Note(now); !log {
 		t.Error("the first of another reason is not logged")
 	}
-	if log, left := r.note(stranger, now.Add(refusalPeriod)); !log || left != 1000-refusalLines {
+	if log, left := r.of(stranger).Note(now.Add(refusalPeriod)); !log || left != 1000-refusalLines {
 		t.Errorf("after the period: logged %v, %d left out", log, left)
 	}
 }
