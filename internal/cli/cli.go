@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -56,7 +58,11 @@ func Run(ctx context.Context, p Process) int {
 	case errors.Is(err, errShown):
 		return exitOK
 	case err != nil:
-		return usage(p.Stderr, err)
+		var node *kong.Node
+		if pe := (*kong.ParseError)(nil); errors.As(err, &pe) && pe.Context != nil {
+			node = pe.Context.Selected()
+		}
+		return usage(p.Stderr, node, err)
 	}
 
 	inv := &invocation{
@@ -68,23 +74,23 @@ func Run(ctx context.Context, p Process) int {
 	}
 	defer inv.close()
 	if err := inv.start(kctx); err != nil {
-		return finish(p.Stderr, err)
+		return finish(p.Stderr, kctx.Selected(), err)
 	}
 	err = kctx.Run(inv)
 	if err == nil {
 		err = inv.out.Err()
 	}
-	return finish(p.Stderr, err)
+	return finish(p.Stderr, kctx.Selected(), err)
 }
 
-// finish reports how a command ended.
-func finish(stderr io.Writer, err error) int {
+// finish reports how the command of node ended.
+func finish(stderr io.Writer, node *kong.Node, err error) int {
 	var ue *usageError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &ue):
-		return usage(stderr, ue)
+		return usage(stderr, node, ue)
 	}
 	return fail(stderr, err)
 }
@@ -97,17 +103,23 @@ func fail(stderr io.Writer, err error) int {
 	return exitError
 }
 
-func usage(stderr io.Writer, err error) int {
+// usage reports a mistake in the arguments of the command of node, or of no command that is known.
+func usage(stderr io.Writer, node *kong.Node, err error) int {
 	_, _ = fmt.Fprintf(stderr, "Error: %s\n", output.Escape(err.Error()))
-	command := "whippet"
-	var pe *kong.ParseError
-	if errors.As(err, &pe) && pe.Context != nil {
-		if n := pe.Context.Selected(); n != nil {
-			command = n.FullPath()
-		}
-	}
-	_, _ = fmt.Fprintf(stderr, "Run \"%s --help\" for the arguments and flags.\n", command)
+	_, _ = fmt.Fprintf(stderr, "Run \"%s --help\" for the arguments and flags.\n", pathOf(node))
 	return exitUsage
+}
+
+// pathOf is what a user types to reach the command of node. Kong's own path has the aliases in it, in brackets, which
+// a shell refuses.
+func pathOf(node *kong.Node) string {
+	var words []string
+	for n := node; n != nil && n.Type == kong.CommandNode; n = n.Parent {
+		words = append(words, n.Name)
+	}
+	words = append(words, "whippet")
+	slices.Reverse(words)
+	return strings.Join(words, " ")
 }
 
 // usageError is a mistake in the arguments that the grammar cannot see.
