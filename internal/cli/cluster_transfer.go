@@ -55,7 +55,7 @@ func (c *clusterTransferCmd) Run(inv *invocation) error {
 		return badUsage("give a stream, a topic and a partition, or --metadata")
 	}
 	var args topicArgs
-	if err := errors.Join(args.Stream.UnmarshalText([]byte(c.Stream)), args.Topic.UnmarshalText([]byte(c.Topic))); err != nil {
+	if err := errors.Join(args.Stream.parse(c.Stream), args.Topic.parse(c.Topic)); err != nil {
 		return badUsage("%v", err)
 	}
 	return inv.movePartition(args, *c.Partition, c.To, false)

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -126,6 +127,7 @@ func newParser(g *grammar, p Process) (*kong.Kong, error) {
 			{Key: "connection", Title: "Connection:"},
 		}),
 		kong.Resolvers(&contextResolver{getenv: p.Getenv}),
+		kong.KindMapper(reflect.String, kong.MapperFunc(decodeText)),
 		kong.Bind(&p),
 		kong.BindTo(context.Background(), (*context.Context)(nil)),
 	)

@@ -20,7 +20,7 @@ type consumerGroupCmd struct {
 type groupCreateCmd struct {
 	topicArgs `embed:""`
 	ID        *uint32 `name:"group-id" short:"g" hidden:"" help:"Ignored: the server assigns ids."`
-	Name      string  `arg:"" name:"name" help:"Name of the group."`
+	Name      newName `arg:"" name:"name" help:"Name of the group."`
 }
 
 // Run creates the group.
@@ -30,7 +30,7 @@ func (c *groupCreateCmd) Run(inv *invocation) error {
 	if err != nil {
 		return err
 	}
-	g, err := conn.CreateConsumerGroup(inv.ctx, c.Stream.Identifier, c.Topic.Identifier, c.Name)
+	g, err := conn.CreateConsumerGroup(inv.ctx, c.Stream.Identifier, c.Topic.Identifier, string(c.Name))
 	if err != nil {
 		return failed(err, "create consumer group %q for %s", c.Name, c.topicArgs)
 	}

@@ -21,7 +21,7 @@ type streamCmd struct {
 
 type streamCreateCmd struct {
 	ID   *uint32 `name:"stream-id" short:"s" hidden:"" help:"Ignored: the server assigns ids."`
-	Name string  `arg:"" name:"name" help:"Name of the stream."`
+	Name newName `arg:"" name:"name" help:"Name of the stream."`
 }
 
 // Run creates the stream.
@@ -31,7 +31,7 @@ func (c *streamCreateCmd) Run(inv *invocation) error {
 	if err != nil {
 		return err
 	}
-	s, err := conn.CreateStream(inv.ctx, c.Name)
+	s, err := conn.CreateStream(inv.ctx, string(c.Name))
 	if err != nil {
 		return failed(err, "create stream %q", c.Name)
 	}
@@ -59,7 +59,7 @@ func (c *streamDeleteCmd) Run(inv *invocation) error {
 
 type streamUpdateCmd struct {
 	streamArg `embed:""`
-	Name      string `arg:"" name:"name" help:"New name."`
+	Name      newName `arg:"" name:"name" help:"New name."`
 }
 
 // Run renames the stream.
@@ -69,10 +69,10 @@ func (c *streamUpdateCmd) Run(inv *invocation) error {
 	if err != nil {
 		return err
 	}
-	if err := conn.UpdateStream(inv.ctx, c.Stream.Identifier, c.Name); err != nil {
+	if err := conn.UpdateStream(inv.ctx, c.Stream.Identifier, string(c.Name)); err != nil {
 		return failed(err, "update stream %s", c.Stream)
 	}
-	inv.out.Done(updated{Updated: true, Stream: c.Stream.String(), Name: c.Name}, "Stream with ID: %s updated name: %s", c.Stream, c.Name)
+	inv.out.Done(updated{Updated: true, Stream: c.Stream.String(), Name: string(c.Name)}, "Stream with ID: %s updated name: %s", c.Stream, c.Name)
 	return nil
 }
 

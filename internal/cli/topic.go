@@ -50,7 +50,7 @@ func (l topicLimits) parse() (c wire.CompressionAlgorithm, expiry, size uint64, 
 type topicCreateCmd struct {
 	streamArg        `embed:""`
 	ID               *uint32 `name:"topic-id" short:"t" hidden:"" help:"Ignored: the server assigns ids."`
-	Name             string  `arg:"" name:"name" help:"Name of the topic."`
+	Name             newName `arg:"" name:"name" help:"Name of the topic."`
 	Partitions       uint32  `arg:"" name:"partitions" help:"Number of partitions, 0 to 1000."`
 	topicLimits      `embed:""`
 	Durability       string      `name:"durability" enum:"replicated,persisted,server_default" default:"server_default" help:"When a send is acknowledged: replicated (a majority has it) or persisted (flushed to disk)."`
@@ -76,7 +76,7 @@ func (c *topicCreateCmd) Run(inv *invocation) error {
 		return err
 	}
 	t, err := conn.CreateTopic(inv.ctx, c.Stream.Identifier, client.TopicConfig{
-		Name: c.Name, Partitions: c.Partitions, Options: c.options(options, compression, expiry, size),
+		Name: string(c.Name), Partitions: c.Partitions, Options: c.options(options, compression, expiry, size),
 	})
 	if err != nil {
 		return failed(err, "create topic %q in stream %s", c.Name, c.Stream)
@@ -131,7 +131,7 @@ func (c *topicDeleteCmd) Run(inv *invocation) error {
 
 type topicUpdateCmd struct {
 	topicArgs   `embed:""`
-	Name        string `arg:"" name:"name" help:"New name."`
+	Name        newName `arg:"" name:"name" help:"New name."`
 	topicLimits `embed:""`
 }
 
@@ -148,11 +148,11 @@ func (c *topicUpdateCmd) Run(inv *invocation) error {
 	if err != nil {
 		return err
 	}
-	err = conn.UpdateTopic(inv.ctx, c.Stream.Identifier, c.Topic.Identifier, c.Name, limitOptions(nil, compression, expiry, size))
+	err = conn.UpdateTopic(inv.ctx, c.Stream.Identifier, c.Topic.Identifier, string(c.Name), limitOptions(nil, compression, expiry, size))
 	if err != nil {
 		return failed(err, "update %s", c.topicArgs)
 	}
-	inv.out.Done(updated{Updated: true, Stream: c.Stream.String(), Topic: c.Topic.String(), Name: c.Name}, "T%s updated", what[1:])
+	inv.out.Done(updated{Updated: true, Stream: c.Stream.String(), Topic: c.Topic.String(), Name: string(c.Name)}, "T%s updated", what[1:])
 	return nil
 }
 
