@@ -24,13 +24,13 @@ const (
 
 // serverCmd runs a node in this process.
 type serverCmd struct {
-	Config      string `name:"config" placeholder:"FILE" help:"Configuration file; wins over IGGY_CONFIG_PATH. Default: whippet.toml in the working directory, when it is there."`
-	Data        string `name:"data" placeholder:"DIR" help:"Data directory; wins over the key path (local_data)."`
-	ReplicaID   *int   `name:"replica-id" placeholder:"N" help:"Which entry of cluster.nodes this process is."`
-	Fresh       bool   `name:"fresh" short:"f" help:"Delete the data directory first."`
-	DefaultRoot bool   `name:"with-default-root-credentials" help:"Make the root user iggy with the password iggy on an empty data directory, unless IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD say otherwise."`
-	ReadyFile   string `name:"ready-file" hidden:"" placeholder:"FILE" help:"Write the node's addresses to FILE once it accepts requests."`
-	Profile     string `name:"cpu-profile" hidden:"" placeholder:"FILE" help:"Write a CPU profile to FILE at the end."`
+	Config      string  `name:"config" placeholder:"FILE" help:"Configuration file; wins over IGGY_CONFIG_PATH. Default: whippet.toml in the working directory, when it is there."`
+	Data        *string `name:"data" placeholder:"DIR" help:"Data directory; wins over the key path (local_data)."`
+	ReplicaID   *int    `name:"replica-id" placeholder:"N" help:"Which entry of cluster.nodes this process is."`
+	Fresh       bool    `name:"fresh" short:"f" help:"Delete the data directory first."`
+	DefaultRoot bool    `name:"with-default-root-credentials" help:"Make the root user iggy with the password iggy on an empty data directory, unless IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD say otherwise."`
+	ReadyFile   string  `name:"ready-file" hidden:"" placeholder:"FILE" help:"Write the node's addresses to FILE once it accepts requests."`
+	Profile     string  `name:"cpu-profile" hidden:"" placeholder:"FILE" help:"Write a CPU profile to FILE at the end."`
 }
 
 // nodeInfo is a running node, as ready files describe it. Addresses are "host:port", empty for a transport that the node
@@ -49,15 +49,21 @@ type nodeInfo struct {
 
 // Run runs the node until the process is told to stop.
 func (c *serverCmd) Run(inv *invocation) (err error) {
+	if c.Data != nil && *c.Data == "" {
+		// A variable of a script that is not set; the default directory is not what was meant, least of all with --fresh.
+		return badUsage("--data is empty: it takes a directory")
+	}
 	stopProfile, err := startProfile(c.Profile)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stopProfile()) }()
 	server.TuneRuntime()
-	cfg, report, err := server.LoadConfig(server.LoadOptions{
-		File: c.Config, Data: c.Data, ReplicaID: c.ReplicaID, Fresh: c.Fresh, DefaultRoot: c.DefaultRoot,
-	})
+	options := server.LoadOptions{File: c.Config, ReplicaID: c.ReplicaID, Fresh: c.Fresh, DefaultRoot: c.DefaultRoot}
+	if c.Data != nil {
+		options.Data = *c.Data
+	}
+	cfg, report, err := server.LoadConfig(options)
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}

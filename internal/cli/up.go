@@ -77,6 +77,9 @@ func (c *upCmd) check() error {
 	if c.Nodes < 1 || c.Nodes > localnode.MaxNodes {
 		return badUsage("--nodes is %d: it must be 1 to %d", c.Nodes, localnode.MaxNodes)
 	}
+	if c.Data == "" {
+		return badUsage("--data is empty: it takes a directory")
+	}
 	held, err := localnode.Held(c.Data)
 	if err != nil {
 		return err
