@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/whippetmq/whippet/internal/segment"
 	"github.com/whippetmq/whippet/internal/vfs"
@@ -23,6 +24,10 @@ func (c *debugDumpCmd) Run(inv *invocation) error {
 		return fmt.Errorf("dump the log: %w", err)
 	} else if !st.IsDir() {
 		return fmt.Errorf("dump the log: %s is not a directory", c.Dir)
+	}
+	if _, err := os.Stat(filepath.Join(c.Dir, "node.meta")); err == nil {
+		return fmt.Errorf("%s is the data directory of a node: name one of its logs, %s or such as %s", c.Dir,
+			filepath.Join(c.Dir, "metadata"), filepath.Join(c.Dir, "streams/0/topics/0/partitions/0-7"))
 	}
 	if err := segment.Dump(inv.Stdout, vfs.OS(), c.Dir); err != nil {
 		return fmt.Errorf("dump %s: %w", c.Dir, err)
