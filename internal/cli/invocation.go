@@ -127,6 +127,8 @@ func advice(err error) string {
 		return "The user lacks a permission for this; \"whippet user get NAME\" shows what it may do."
 	case errors.Is(err, wire.ErrFeatureUnavailable):
 		return "This server does not offer the command."
+	case errors.Is(err, wire.ErrInvalidOptionValue), errors.Is(err, wire.ErrUnsupportedOptionKey):
+		return "\"whippet options topic\" lists the options of a topic and what they take."
 	case errors.As(err, &le) && le.Op == "dial":
 		return "Is a server running there? Start one with \"whippet up\", or give its address with --connect or --tcp-server-address."
 	}
@@ -169,6 +171,10 @@ func (inv *invocation) optionsWith(credentials func(*client.Options) error) (cli
 	timeout, err := units.ParseDuration(g.Timeout)
 	if err != nil {
 		return client.Options{}, badUsage("--timeout: %v", err)
+	}
+	// A wrong key is an error of every command, not only of those that use it: contexts keep keys.
+	if _, err := newSealer(g.EncryptionKey); err != nil {
+		return client.Options{}, err
 	}
 	var o client.Options
 	if connect := inv.connectionString(); connect != "" {

@@ -22,7 +22,7 @@ type messageSendCmd struct {
 	topicArgs `embed:""`
 	Messages  []string `arg:"" optional:"" name:"message" help:"Messages; without any, each line of standard input is one."`
 	Partition *uint32  `name:"partition-id" short:"p" xor:"where" placeholder:"ID" help:"Send to this partition."`
-	Key       string   `name:"message-key" short:"m" xor:"where" placeholder:"KEY" help:"Send to the partition that this key belongs to. Without -p and -m partitions take turns."`
+	Key       *string  `name:"message-key" short:"m" xor:"where" placeholder:"KEY" help:"Send to the partition that this key belongs to. Without -p and -m partitions take turns."`
 	Headers   []string `name:"headers" short:"H" sep:"none" placeholder:"KEY:KIND:VALUE" help:"Headers of every message, separated by commas (a backslash keeps a comma); kinds are raw, string, bool, int8 to int128, uint8 to uint128, float32, float64."`
 	Input     string   `name:"input-file" xor:"source" placeholder:"FILE" help:"Send the messages of a file that \"message poll --output-file\" wrote."`
 	Lines     string   `name:"lines" xor:"source" placeholder:"FILE" help:"Send each line of FILE as a message (- is standard input)."`
@@ -64,8 +64,8 @@ func (c *messageSendCmd) Run(inv *invocation) error {
 	if err != nil {
 		return err
 	}
-	if len(c.Key) > 255 {
-		return badUsage("--message-key has %d bytes: 1 to 255 are allowed", len(c.Key))
+	if c.Key != nil && (*c.Key == "" || len(*c.Key) > 255) {
+		return badUsage("--message-key has %d bytes: 1 to 255 are allowed", len(*c.Key))
 	}
 	if len(c.Messages) > 0 && (c.Input != "" || c.Lines != "") {
 		return badUsage("give messages, --lines or --input-file, not several of them")
@@ -113,7 +113,7 @@ func (c *messageSendCmd) producerConfig() client.ProducerConfig {
 	switch {
 	case c.Partition != nil:
 		cfg.Partitioner = client.FixedPartition(*c.Partition)
-	case c.Key != "":
+	case c.Key != nil:
 		cfg.Partitioner = client.KeyPartitioner()
 	default:
 		cfg.Partitioner = client.BalancedPartitioner()
@@ -136,8 +136,8 @@ func (c *messageSendCmd) sendAll(ctx context.Context, p *client.Producer, next f
 		}
 		size := uint64(len(m.Payload))
 		prepare(&m)
-		if c.Key != "" {
-			m.Key = []byte(c.Key)
+		if c.Key != nil {
+			m.Key = []byte(*c.Key)
 		}
 		if err := p.Enqueue(ctx, m, func(conf client.Confirmation, err error) { res.done(conf, size, err) }); err != nil {
 			return err
