@@ -40,6 +40,9 @@ func Run(ctx context.Context, p Process) int {
 	if p.Getenv == nil {
 		p.Getenv = os.Getenv
 	}
+	if len(p.Args) > 0 && p.Args[0] == "help" {
+		p.Args = append(slices.Clone(p.Args[1:]), "--help")
+	}
 	g := &grammar{}
 	parser, err := newParser(g, p)
 	if err != nil { // a mistake in the grammar itself: a test parses it
