@@ -34,6 +34,10 @@ func openLogs(c *Config) (*logFiles, error) {
 	l := &logFiles{}
 	var w io.Writer = os.Stdout
 	if c.Logging.FileEnabled {
+		// The logs are the first thing that is made in the data directory; that it cannot be made is not their fault.
+		if err := os.MkdirAll(c.Path, 0o750); err != nil {
+			return nil, fmt.Errorf("path: %w", err)
+		}
 		dir := c.Logging.Path
 		if !filepath.IsAbs(dir) {
 			dir = filepath.Join(c.Path, dir)
