@@ -142,10 +142,27 @@ type Command struct {
 	released bool
 }
 
-var _ replica.Request = (*Command)(nil)
+var (
+	_ replica.Request = (*Command)(nil)
+	_ replica.Vital   = (*Command)(nil)
+)
 
 // Size is the number of bytes the command holds.
 func (c *Command) Size() int { return len(c.Body) + entryHeader + len(c.Secret.Hash) }
+
+// Vital reports whether the command is taken while the disk is full: what begins and ends sessions, so that messages can be polled,
+// and what makes room or takes something away.
+func (c *Command) Vital() bool {
+	switch c.Operation {
+	case wire.OpRegister, wire.OpLogout, OpNodeStarted,
+		wire.OpJoinConsumerGroup, wire.OpLeaveConsumerGroup,
+		wire.OpDeleteStream, wire.OpDeleteTopic, wire.OpDeletePartitions, wire.OpDeleteSegments, wire.OpDeleteConsumerGroup,
+		wire.OpPurgeStream, wire.OpPurgeTopic,
+		wire.OpDeleteUser, wire.OpDeletePersonalAccessToken:
+		return true
+	}
+	return false
+}
 
 // Proposed is called when the log has its own copy of the entry.
 func (c *Command) Proposed() {

@@ -51,6 +51,13 @@ type Giver interface {
 	Give() segment.Memory
 }
 
+// Vital is a Request that may be needed most when the disk is full, such as one that makes room: it is admitted when
+// others are refused with ErrDiskFull, with the room of the reserve and of the ballast.
+type Vital interface {
+	// Vital reports whether the request is of that kind. It must be small, and must not change.
+	Vital() bool
+}
+
 // Machine is a deterministic state machine. All methods are called on the group's shard goroutine, never concurrently,
 // except that Restore is called by StartGroup before the group joins its shard.
 type Machine interface {

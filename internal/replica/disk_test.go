@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -489,6 +490,100 @@ func TestBallast(t *testing.T) {
 	free.Store(40 << 20)
 	waitFor(t, "the ballast", func() bool { return placed.Load() == 2 })
 	waitFor(t, "room", func() bool { return submit(t, g, 3).wait(t) == nil })
+}
+
+// TestVital: below the reserve only what is vital is admitted, with the ballast's room if need be, and without the ballast
+// as long as half of the reserve is left.
+func TestVital(t *testing.T) {
+	free, full := atomic.Int64{}, atomic.Bool{}
+	free.Store(50 << 20)
+	fs := &freeFS{FS: vfs.NewFaulty(vfs.NewMem(1), func(op vfs.Op) error {
+		switch {
+		case op.Kind == vfs.OpRemove && strings.HasSuffix(op.Name, ballastName):
+			full.Store(false)
+		case op.Kind == vfs.OpWrite && inLog(op) && full.Load():
+			return &os.PathError{Op: "write", Path: op.Name, Err: syscall.ENOSPC}
+		}
+		return nil
+	}), free: &free}
+	cfg := testConfig(fs)
+	cfg.BallastBytes, cfg.ReserveBytes = 8<<20, 1<<20
+	h := openHost(t, cfg)
+	g := startGroup(t, h, groupConfig(5, &listMachine{t: t}))
+	value := uint64(0)
+	vital := func() error {
+		value++
+		c := newCommand(value)
+		c.vital = true
+		if err := g.Submit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		return c.wait(t)
+	}
+	ordinary := func() error { value++; return submit(t, g, value).wait(t) }
+
+	free.Store(0)
+	waitFor(t, "a refusal", func() bool { return errors.Is(ordinary(), ErrDiskFull) })
+	if err := vital(); err != nil {
+		t.Errorf("a vital request with no room but the ballast's: %v", err)
+	}
+	full.Store(true)
+	if err := vital(); err != nil {
+		t.Errorf("a vital request whose write finds no room: %v", err)
+	}
+	if _, err := fs.Stat(filepath.Join(cfg.Dir, ballastName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the ballast after a write found no room: %v", err)
+	}
+	free.Store(600 << 10)
+	if err := vital(); err != nil {
+		t.Errorf("a vital request while more than half of the reserve is left: %v", err)
+	}
+	if err := ordinary(); !errors.Is(err, ErrDiskFull) {
+		t.Errorf("an ordinary request below the reserve: %v", err)
+	}
+	free.Store(400 << 10)
+	if err := vital(); !errors.Is(err, ErrDiskFull) {
+		t.Errorf("a vital request while less than half of the reserve is left: %v", err)
+	}
+	free.Store(40 << 20)
+	waitFor(t, "room", func() bool { return ordinary() == nil })
+	if err := vital(); err != nil {
+		t.Errorf("a vital request with room: %v", err)
+	}
+}
+
+// TestVitalAmongOthers: requests of one turn are told apart, and keep their order.
+func TestVitalAmongOthers(t *testing.T) {
+	free := atomic.Int64{}
+	free.Store(50 << 20)
+	cfg := testConfig(&freeFS{FS: vfs.NewMem(1), free: &free})
+	cfg.BallastBytes, cfg.ReserveBytes = 8<<20, 1<<20
+	h := openHost(t, cfg)
+	m := &listMachine{t: t}
+	g := startGroup(t, h, groupConfig(5, m))
+	free.Store(0)
+	waitFor(t, "a refusal", func() bool { return errors.Is(submit(t, g, 1000).wait(t), ErrDiskFull) })
+	var all []*command
+	for v := range uint64(300) {
+		c := newCommand(v + 1)
+		c.vital = v%3 == 1
+		if err := g.Submit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	next := uint64(0)
+	for _, c := range all {
+		err := c.wait(t)
+		switch {
+		case !c.vital && !errors.Is(err, ErrDiskFull), c.vital && err != nil:
+			t.Fatalf("request %d, vital %v: %v", c.value, c.vital, err)
+		case c.vital && c.index < next:
+			t.Fatalf("request %d has position %d, behind those of later ones", c.value, c.index)
+		case c.vital:
+			next = c.index + 1
+		}
+	}
 }
 
 // freeFS is a file system whose free space is set by hand.

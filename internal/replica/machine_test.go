@@ -21,6 +21,7 @@ type command struct {
 	fold     bool // kept for Fold
 	answer   bool // answered by Admit
 	pad      int
+	vital    bool
 	proposed int
 	outcomes int
 	err      error
@@ -32,6 +33,8 @@ type command struct {
 func newCommand(value uint64) *command { return &command{value: value, done: make(chan *command, 1)} }
 
 func (c *command) Size() int { return 64 + c.pad }
+
+func (c *command) Vital() bool { return c.vital }
 
 func (c *command) Proposed() { c.proposed++ }
 

@@ -107,6 +107,27 @@ func (g *Group) failIncoming(err error) {
 	g.shard.giveQueue(in)
 }
 
+// keepVital answers the requests that a full disk refuses, and leaves those that it does not.
+func (g *Group) keepVital() {
+	in := g.in
+	vital := in[:0]
+	var bytes int64
+	for _, q := range in {
+		if v, ok := q.r.(Vital); ok && v.Vital() && g.host.space.admitVital() {
+			vital = append(vital, q)
+			continue
+		}
+		q.r.Fail(ErrDiskFull)
+		bytes += q.size
+	}
+	g.shard.owe(g, bytes, len(in)-len(vital))
+	clear(in[len(vital):])
+	if g.in = vital; len(vital) == 0 {
+		g.in = nil
+		g.shard.giveQueue(in)
+	}
+}
+
 // propose admits the requests of this turn and gives them to raft as one proposal. more are control entries of the
 // Machine.
 func (g *Group) propose(more [][]byte) {
@@ -115,8 +136,10 @@ func (g *Group) propose(more [][]byte) {
 		switch {
 		case !g.admits || g.stopping != nil || s.closing != nil || s.host.leaving.Load() && !g.solo.Load():
 			g.failIncoming(ErrNotAdmitted)
-		case g.stalled || !s.host.space.admit(g.incoming()):
+		case g.stalled:
 			g.failIncoming(ErrDiskFull)
+		case !s.host.space.admit(g.incoming()):
+			g.keepVital()
 		}
 	}
 	if !g.admits {

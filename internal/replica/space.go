@@ -24,8 +24,10 @@ const (
 // reserve, and the ballast is given back when a write fails all the same.
 //
 //	free ≥ reserve:  requests are admitted
-//	free < reserve:  requests are refused with ErrDiskFull; what raft has, and control entries, are written
+//	free < reserve:  requests are refused with ErrDiskFull; what raft has, control entries and Vital requests are written
 //	a write failed:  the ballast is removed, the write is repeated; requests are refused until the ballast is back
+//
+// Vital requests have the ballast and the upper half of the reserve; the lower half is left to what cannot be refused.
 //
 // Any goroutine may call admit and the others.
 type space struct {
@@ -79,6 +81,17 @@ func (s *space) admit(n int64) bool {
 	}
 	s.look()
 	return !s.full.Load()
+}
+
+// admitVital reports whether a Vital request may go into the log although admit refused it.
+func (s *space) admitVital() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.released && s.ballast > 0 {
+		return true // its write succeeds, with the ballast's room if need be
+	}
+	free, _, err := s.fs.Free(s.dir)
+	return err == nil && int64(free) >= s.reserve/2
 }
 
 // tick looks at the free space now and then; it reports whether writes that wait for room should be tried.

@@ -126,6 +126,58 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestNewSessionsOnAFullDisk: who signs in while the disk is full polls what is there, is refused what needs room, and
+// makes room.
+func TestNewSessionsOnAFullDisk(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+	defer cancel()
+	if err := r.Topic(ctx, "other", "t", 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.sendUntilFull(t); !errors.Is(err, wire.ErrCannotAppendMessage) {
+		t.Fatal(err)
+	}
+	// Others take what room is left as well.
+	leaveFree(t, filepath.Join(filepath.Dir(r.filler), "other"), 64<<10)
+
+	c, err := r.ConnectTo(ctx, 0)
+	if err != nil {
+		t.Fatalf("sign in: %v", err)
+	}
+	defer c.Close()
+	polled, err := c.Poll(ctx, client.PollRequest{Stream: r.stream, Topic: r.topic, Strategy: wire.FromFirst(), Count: batchSize})
+	if err != nil || polled.Count != batchSize {
+		t.Errorf("poll: %+v, %v", polled, err)
+	}
+	if _, err := c.CreateStream(ctx, "more"); !errors.Is(err, wire.ErrCannotWriteToFile) {
+		t.Errorf("a stream made on a full disk: %v, want code 10006", err)
+	}
+	send := func(ctx context.Context) error {
+		_, err := c.Send(ctx, wire.Name("other"), wire.Name("t"), wire.PartitionID(0), client.Message{Payload: []byte("x")})
+		return err
+	}
+	if err := send(ctx); !errors.Is(err, wire.ErrCannotAppendMessage) {
+		t.Errorf("a send: %v, want code 4010", err)
+	}
+	if err := c.DeleteTopic(ctx, r.stream, r.topic); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, harness.Patience, "sends to be taken again", send)
+}
+
+// leaveFree fills the disk that path is on until no more than so many bytes are free.
+func leaveFree(t *testing.T, path string, bytes uint64) {
+	t.Helper()
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(filepath.Dir(path), &st); err != nil {
+		t.Fatal(err)
+	}
+	if free := st.Bavail * uint64(st.Bsize); free > bytes {
+		fill(t, path, int(free-bytes))
+	}
+}
+
 // TestStartOnAFullDisk kills a node whose disk is full: it comes back, serves what it acknowledged, and takes sends as soon
 // as there is room.
 func TestStartOnAFullDisk(t *testing.T) {
