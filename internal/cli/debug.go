@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,8 +31,20 @@ func (c *debugDumpCmd) Run(inv *invocation) error {
 		return fmt.Errorf("%s is the data directory of a node: name one of its logs, %s or such as %s", c.Dir,
 			filepath.Join(c.Dir, "metadata"), filepath.Join(c.Dir, "streams/0/topics/0/partitions/0-7"))
 	}
-	if err := segment.Dump(inv.Stdout, vfs.OS(), c.Dir); err != nil {
+	// A log can be long: it is written as it is read, with --json a document a line.
+	buffered := bufio.NewWriterSize(inv.out.W, 64<<10)
+	inv.out.W = buffered
+	items := 0
+	err := segment.Dump(vfs.OS(), c.Dir, func(i segment.DumpItem) error {
+		items++
+		inv.out.Done(i, "%s", i)
+		return errors.Join(inv.out.Err(), inv.ctx.Err())
+	})
+	if err := errors.Join(err, buffered.Flush()); err != nil {
 		return fmt.Errorf("dump %s: %w", c.Dir, err)
+	}
+	if items == 0 {
+		return fmt.Errorf("%s has no segments: it is not the directory of a log", c.Dir)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -137,9 +136,7 @@ func (c *crashMachine) probe(when string) {
 				// later one is not: nobody can tell that from damage.
 				continue
 			}
-			var out strings.Builder
-			_ = Dump(&out, fs, testDir)
-			fatal("open: %v\n%s", err, &out)
+			fatal("open: %v\n%s", err, dumpText(c.t, fs, testDir))
 		}
 		if err := c.m.matches(l, crash); err != nil {
 			fatal("recovery %+v: %v", rec, err)
@@ -393,9 +390,7 @@ func TestCrash(t *testing.T) {
 					}
 				}
 				if err := tryReads(c.l, all, c.rng); err != nil {
-					var out strings.Builder
-					_ = Dump(&out, c.fs, testDir)
-					t.Fatalf("%v\n%+v\n%s", err, c.l.Segments(), &out)
+					t.Fatalf("%v\n%+v\n%s", err, c.l.Segments(), dumpText(t, c.fs, testDir))
 				}
 				for i := first; i <= c.l.LastIndex(); i++ {
 					if got, err := c.l.Term(i); err != nil || got != c.m.entries[i-1].Term {

@@ -383,11 +383,7 @@ func TestDump(t *testing.T) {
 	if err := WriteCheckpoint(e.fs, testDir, testGroup, 3, nil); err != nil {
 		t.Fatal(err)
 	}
-	var out strings.Builder
-	if err := Dump(&out, e.fs, testDir); err != nil {
-		t.Fatal(err)
-	}
-	s := out.String()
+	s := dumpText(t, e.fs, testDir)
 	if strings.Contains(s, "DAMAGE") || strings.Count(s, "index=") != len(all) || strings.Count(s, "segment ") != 3 ||
 		!strings.Contains(s, "checkpoint state-3.ckpt") || !strings.Contains(s, "client=00000000000022220000000000001111 request=1 user=9 flags=4") {
 		t.Errorf("dump:\n%s", s)
@@ -396,20 +392,36 @@ func TestDump(t *testing.T) {
 		for off := int64(0); off < seg.FileBytes; off += 13 * int64(every(1)) {
 			fs := e.fs.KillClone()
 			fs.Corrupt(seg.File, off, 0x10)
-			out.Reset()
-			if err := Dump(&out, fs, testDir); err != nil {
-				t.Fatal(err)
-			}
-			s := out.String()
+			s := dumpText(t, fs, testDir)
 			if strings.Count(s, "DAMAGE") == 0 || off >= 64 && strings.Count(s, "index=") < len(all)-1 {
 				t.Fatalf("%s byte %d:\n%s", seg.File, off, s)
 			}
 		}
 	}
-	out.Reset()
-	if err := Dump(&out, vfs.NewMem(1), "nowhere"); err != nil || !strings.Contains(out.String(), "no segments") {
-		t.Errorf("%q, %v", out.String(), err)
+	if s := dumpText(t, vfs.NewMem(1), "nowhere"); s != "" {
+		t.Errorf("dump of nothing: %q", s)
 	}
+	stop := errors.New("enough")
+	items := 0
+	if err := Dump(e.fs, testDir, func(DumpItem) error { items++; return stop }); !errors.Is(err, stop) || items != 1 {
+		t.Errorf("%d items before the visitor's error, %v", items, err)
+	}
+}
+
+// dumpText is a dump as lines of text.
+func dumpText(t interface {
+	Helper()
+	Fatal(args ...any)
+}, fs vfs.FS, dir string) string {
+	t.Helper()
+	var out strings.Builder
+	if err := Dump(fs, dir, func(i DumpItem) error {
+		_, err := fmt.Fprintln(&out, i)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
 }
 
 // FuzzOpen opens arbitrary bytes as a segment and its index.
@@ -437,9 +449,7 @@ func FuzzOpen(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		if err := Dump(&strings.Builder{}, fs, testDir); err != nil {
-			t.Fatal(err)
-		}
+		_ = dumpText(t, fs, testDir)
 		l, _, err := Open(fs, testDir, Options{Group: testGroup, SameBoot: boot, Validate: true}, 0)
 		if err != nil {
 			return

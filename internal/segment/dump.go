@@ -1,7 +1,6 @@
 package segment
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -11,18 +10,110 @@ import (
 	"github.com/whippetmq/whippet/internal/vfs"
 )
 
-// Dump prints the checkpoints and segment headers of a log directory and one
-// line per record, and marks damage with DAMAGE. Behind a damaged record it
-// looks for the next valid one and goes on there. It only reads, and works
-// beside a running server (whose last record may then show as cut short).
-func Dump(w io.Writer, fs vfs.FS, dir string) error {
-	out := bufio.NewWriter(w)
+// DumpItem is one thing that [Dump] finds: a *[DumpCheckpoint], *[DumpSegment],
+// *[DumpRecord] or *[DumpDamage]. Its String is a line of text; encoded as JSON
+// it is an object whose type says what it is.
+type DumpItem interface{ String() string }
+
+// DumpCheckpoint is a checkpoint file.
+type DumpCheckpoint struct {
+	Type string `json:"type"` // "checkpoint"
+	File string `json:"file"`
+}
+
+// DumpSegment is a segment file. Behind its name and size all is from its
+// header, and missing when that is damaged.
+type DumpSegment struct {
+	Type   string `json:"type"` // "segment"
+	File   string `json:"file"`
+	Bytes  int64  `json:"bytes"`
+	Damage string `json:"damage,omitempty"`
+	*DumpHeader
+}
+
+// DumpHeader is what a segment's header says.
+type DumpHeader struct {
+	Group      uint64 `json:"group"`
+	Generation uint64 `json:"generation"`
+	First      uint64 `json:"first_index"`
+	TermBefore uint64 `json:"term_before"`
+	Offset     uint64 `json:"offset"`
+	Chain      string `json:"chain"` // hexadecimal
+}
+
+// DumpRecord is a record.
+type DumpRecord struct {
+	Type     string `json:"type"` // "record"
+	Position int64  `json:"position"`
+	Index    uint64 `json:"index"`
+	Term     uint64 `json:"term"`
+	Kind     string `json:"kind"`
+	Bytes    int64  `json:"bytes"`
+	*DumpData
+	Generation *uint64 `json:"generation,omitempty"` // of a purge
+	Chain      string  `json:"chain"`                // behind the record, hexadecimal
+	Damage     string  `json:"damage,omitempty"`     // of its body
+}
+
+// DumpData is what only data records have.
+type DumpData struct {
+	Offset    uint64 `json:"offset"`
+	Count     uint32 `json:"count"`
+	Timestamp uint64 `json:"timestamp"` // microseconds since 1970
+	Client    string `json:"client_id"` // hexadecimal
+	Request   uint64 `json:"request"`
+	User      uint32 `json:"user_id"`
+	Flags     uint32 `json:"flags"`
+}
+
+// DumpDamage is a place in the segment before it where no valid record is.
+type DumpDamage struct {
+	Type     string `json:"type"` // "damage"
+	Position int64  `json:"position"`
+	Damage   string `json:"damage"`
+}
+
+func (c *DumpCheckpoint) String() string { return "checkpoint " + c.File }
+
+func (s *DumpSegment) String() string {
+	if s.DumpHeader == nil {
+		return fmt.Sprintf("segment %s bytes=%d DAMAGE: %s", s.File, s.Bytes, s.Damage)
+	}
+	return fmt.Sprintf("segment %s bytes=%d group=%d generation=%d first=%d term-before=%d offset=%d chain=%s",
+		s.File, s.Bytes, s.Group, s.Generation, s.First, s.TermBefore, s.Offset, s.Chain)
+}
+
+func (r *DumpRecord) String() string {
+	b := fmt.Appendf(nil, "  %d index=%d term=%d %s bytes=%d", r.Position, r.Index, r.Term, r.Kind, r.Bytes)
+	if d := r.DumpData; d != nil {
+		b = fmt.Appendf(b, " offset=%d count=%d time=%d client=%s request=%d user=%d flags=%d",
+			d.Offset, d.Count, d.Timestamp, d.Client, d.Request, d.User, d.Flags)
+	}
+	if r.Generation != nil {
+		b = fmt.Appendf(b, " generation=%d", *r.Generation)
+	}
+	b = fmt.Appendf(b, " chain=%s", r.Chain)
+	if r.Damage != "" {
+		b = fmt.Appendf(b, " DAMAGE: %s", r.Damage)
+	}
+	return string(b)
+}
+
+func (d *DumpDamage) String() string { return fmt.Sprintf("  %d DAMAGE: %s", d.Position, d.Damage) }
+
+// Dump visits the checkpoints, segment headers and records of a log directory,
+// and its damage. Behind a damaged record it looks for the next valid one and
+// goes on there. It only reads, and works beside a running server (whose last
+// record may then show as cut short). It ends with the first error of visit.
+func Dump(fs vfs.FS, dir string, visit func(DumpItem) error) error {
 	checkpoints, err := listCheckpoints(fs, dir)
 	if err != nil {
 		return err
 	}
 	for _, index := range checkpoints {
-		fmt.Fprintf(out, "checkpoint %s\n", CheckpointName(index))
+		if err := visit(&DumpCheckpoint{"checkpoint", CheckpointName(index)}); err != nil {
+			return err
+		}
 	}
 	files, err := listSegments(fs, dir)
 	if err != nil {
@@ -33,27 +124,23 @@ func Dump(w io.Writer, fs vfs.FS, dir string) error {
 		if err := f.readHeader(fs, anyGroup); err != nil {
 			return err
 		}
-		if before, err = dumpSegment(out, fs, dir, f, before); err != nil {
+		if before, err = dumpSegment(fs, dir, f, before, visit); err != nil {
 			return err
 		}
 	}
-	if len(files) == 0 {
-		fmt.Fprintf(out, "no segments in %s\n", dir)
-	}
-	return out.Flush()
+	return nil
 }
 
-// dumpSegment prints one file. It returns the state behind it, or nil when
+// dumpSegment visits one file. It returns the state behind it, or nil when
 // that is not known.
-func dumpSegment(out io.Writer, fs vfs.FS, dir string, f *found, before *state) (*state, error) {
+func dumpSegment(fs vfs.FS, dir string, f *found, before *state, visit func(DumpItem) error) (*state, error) {
 	name, err := filepath.Rel(dir, f.path+logSuffix)
 	if err != nil {
 		name = f.path + logSuffix
 	}
-	fmt.Fprintf(out, "segment %s bytes=%d", name, f.size)
+	segment := &DumpSegment{Type: "segment", File: name, Bytes: f.size, Damage: f.reason}
 	if f.reason != "" {
-		fmt.Fprintf(out, " DAMAGE: %s\n", f.reason)
-		return nil, nil
+		return nil, visit(segment)
 	}
 	file, err := fs.OpenFile(f.path+logSuffix, os.O_RDONLY)
 	if err != nil {
@@ -64,16 +151,23 @@ func dumpSegment(out io.Writer, fs vfs.FS, dir string, f *found, before *state) 
 	if _, err := file.ReadAt(h[:], 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	fmt.Fprintf(out, " group=%d generation=%d first=%d term-before=%d offset=%d chain=%016x\n",
-		le.Uint64(h[8:]), f.start.gen, f.start.index+1, f.start.term, f.start.offset, f.start.chain)
+	segment.DumpHeader = &DumpHeader{
+		Group: le.Uint64(h[8:]), Generation: f.start.gen, First: f.start.index + 1, TermBefore: f.start.term,
+		Offset: f.start.offset, Chain: hex64(f.start.chain),
+	}
+	if err := visit(segment); err != nil {
+		return nil, err
+	}
 	if before != nil {
 		want := *before
 		if want.gen != f.start.gen {
 			want.offset = 0
 		}
 		if want.index != f.start.index || want.chain != f.start.chain || want.term != f.start.term || want.offset != f.start.offset {
-			fmt.Fprintf(out, "  DAMAGE: does not continue the segment before, which ends with index %d offset %d chain %016x\n",
-				want.index, want.offset, want.chain)
+			if err := visit(&DumpDamage{"damage", 0, fmt.Sprintf("does not continue the segment before, which ends with index %d offset %d chain %016x",
+				want.index, want.offset, want.chain)}); err != nil {
+				return nil, err
+			}
 		}
 	}
 	sc := &scanner{f: file, st: f.start, linked: true, end: f.size}
@@ -87,14 +181,17 @@ func dumpSegment(out io.Writer, fs vfs.FS, dir string, f *found, before *state) 
 		}
 		var broken *breakError
 		if errors.As(err, &broken) {
-			fmt.Fprintf(out, "  %d DAMAGE: %s\n", at.pos, broken.reason)
 			next, rec, err := nextRecord(file, at.pos+1, f.size)
 			if err != nil {
 				return nil, err
 			}
+			damage := &DumpDamage{"damage", at.pos, broken.reason}
 			if next < 0 {
-				fmt.Fprintf(out, "  %d no valid record in the remaining %d bytes\n", at.pos, f.size-at.pos)
-				return nil, nil
+				damage.Damage += fmt.Sprintf("; no valid record in the remaining %d bytes", f.size-at.pos)
+				return nil, visit(damage)
+			}
+			if err := visit(damage); err != nil {
+				return nil, err
 			}
 			at.pos, at.index = next, rec.index-1
 			sc = &scanner{f: file, st: at, end: f.size, lost: true}
@@ -103,22 +200,31 @@ func dumpSegment(out io.Writer, fs vfs.FS, dir string, f *found, before *state) 
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(out, "  %d index=%d term=%d %s bytes=%d", r.pos, r.index, r.term, r.kind, r.length)
-		if r.data() {
-			o := GetOrigin(b)
-			fmt.Fprintf(out, " offset=%d count=%d time=%d client=%016x%016x request=%d user=%d flags=%d",
-				r.offset, r.count, r.ts, o.ClientHi, o.ClientLo, o.Request, o.User, o.Flags)
+		if err := visit(dumpRecord(&r, b, verifyBody(b, &r, &scratch))); err != nil {
+			return nil, err
 		}
-		if r.kind == KindPurge {
-			fmt.Fprintf(out, " generation=%d", r.generation)
-		}
-		fmt.Fprintf(out, " chain=%016x", r.after)
-		if reason := verifyBody(b, &r, &scratch); reason != "" {
-			fmt.Fprintf(out, " DAMAGE: %s", reason)
-		}
-		fmt.Fprintln(out)
 	}
 }
+
+func dumpRecord(r *record, b []byte, damage string) *DumpRecord {
+	out := &DumpRecord{
+		Type: "record", Position: r.pos, Index: r.index, Term: r.term, Kind: r.kind.String(), Bytes: r.length,
+		Chain: hex64(r.after), Damage: damage,
+	}
+	if r.data() {
+		o := GetOrigin(b)
+		out.DumpData = &DumpData{
+			Offset: r.offset, Count: r.count, Timestamp: r.ts, Client: hex64(o.ClientHi) + hex64(o.ClientLo),
+			Request: o.Request, User: o.User, Flags: o.Flags,
+		}
+	}
+	if r.kind == KindPurge {
+		out.Generation = &r.generation
+	}
+	return out
+}
+
+func hex64(v uint64) string { return fmt.Sprintf("%016x", v) }
 
 // nextRecord finds the next valid record header at or behind a position, -1
 // when there is none.
