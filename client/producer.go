@@ -148,7 +148,7 @@ func (p *Producer) Send(ctx context.Context, m Message) (Confirmation, error) {
 }
 
 // Enqueue hands a message over and returns. It waits only while the producer is
-// full or the topic must be read first. The message's memory may be reused at
+// full or the topic must be read first, and takes nothing once ctx has ended. The message's memory may be reused at
 // once. f, which may be nil, is called with the outcome from the producer's own
 // goroutine, in order of acknowledgement; it may call the producer but holds up
 // the callbacks behind it. When Enqueue returns an error f is not called.
@@ -200,6 +200,9 @@ type producerPartition struct {
 }
 
 func (p *Producer) enqueue(ctx context.Context, m *Message, e entry) error {
+	if ctx.Err() != nil {
+		return notAdmitted("SendMessages", context.Cause(ctx))
+	}
 	size := int64(messageSize(m))
 	if size > smallMessage { // else it fits any server
 		if limit := p.c.maxBatch(); size > limit {

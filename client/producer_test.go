@@ -147,6 +147,10 @@ func TestProducerBackpressure(t *testing.T) {
 	if err := <-blocked; err != nil {
 		t.Fatal(err)
 	}
+	// Room or not, nothing is taken for a caller that has given up.
+	if err := p.Enqueue(short, m, nil); !errors.Is(err, ErrNotAdmitted) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
 	if err := p.Flush(ctx); err != nil {
 		t.Fatal(err)
 	}

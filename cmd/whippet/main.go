@@ -15,6 +15,7 @@ var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, stop) // a second signal does not wait for a command to end well
 	code := cli.Run(ctx, cli.Process{
 		Args:    os.Args[1:],
 		Stdin:   os.Stdin,

@@ -3,11 +3,13 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/whippetmq/whippet/whippettest"
 )
@@ -99,5 +101,82 @@ func TestSendAndFollowAtTheSameTime(t *testing.T) {
 	wg.Wait()
 	if !strings.Contains(sent.String(), "Sent 5003 messages") {
 		t.Errorf("send said: %s", sent)
+	}
+}
+
+// endless is input that never ends.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = "y\n"[i&1]
+	}
+	return len(p) &^ 1, nil
+}
+
+// Ctrl-C ends a command while its input goes on, and while it waits for input; what was read is sent, and told.
+func TestInterruptedSend(t *testing.T) {
+	connect := whippettest.Start(t).ConnectionString()
+	run := func(ctx context.Context, in io.Reader, stdout, stderr io.Writer, args ...string) int {
+		return Run(ctx, Process{
+			Args: append([]string{"--connect", connect}, args...), Stdin: in, Stdout: stdout, Stderr: stderr,
+			Getenv: func(string) string { return "" },
+		})
+	}
+	var out bytes.Buffer
+	for _, args := range [][]string{{"stream", "create", "s"}, {"topic", "create", "s", "t", "1"}} {
+		if code := run(t.Context(), nil, &out, &out, args...); code != 0 {
+			t.Fatal(out.String())
+		}
+	}
+	waiting, writer := io.Pipe()
+	t.Cleanup(func() { _ = writer.Close() })
+	go func() { _, _ = io.WriteString(writer, "one\ntwo\n") }()
+	sent := uint64(0)
+	for _, tt := range []struct {
+		name string
+		in   io.Reader
+		from uint64 // messages that are acknowledged before the end
+	}{{"waiting", waiting, 2}, {"endless", endless{}, 10_000}} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			errs := newLockedBuffer()
+			done := make(chan int, 1)
+			go func() { done <- run(ctx, tt.in, io.Discard, errs, "message", "send", "s", "t") }()
+			count := func() uint64 {
+				var doc struct {
+					Messages uint64 `json:"messages_count"`
+				}
+				var out bytes.Buffer
+				if code := run(t.Context(), nil, &out, &out, "--json", "topic", "get", "s", "t"); code != 0 {
+					t.Fatal(out.String())
+				}
+				if err := json.Unmarshal(out.Bytes(), &doc); err != nil {
+					t.Fatal(err)
+				}
+				return doc.Messages
+			}
+			deadline := time.Now().Add(20 * time.Second)
+			for count() < sent+tt.from {
+				if time.Now().After(deadline) {
+					t.Fatal("the messages do not arrive")
+				}
+			}
+			interrupt()
+			select {
+			case code := <-done:
+				if code != exitError {
+					t.Errorf("exit code %d", code)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatal("the command goes on")
+			}
+			now := count()
+			if want := fmt.Sprintf("interrupted (%d messages before were acknowledged)", now-sent); !strings.Contains(errs.String(), want) {
+				t.Errorf("no %q in %q", want, errs.String())
+			}
+			sent = now
+		})
 	}
 }

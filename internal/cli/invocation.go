@@ -40,7 +40,7 @@ type invocation struct {
 
 // start checks the global options after parsing.
 func (inv *invocation) start(*kong.Context) error {
-	inv.stdin = bufio.NewReaderSize(inv.Stdin, 64<<10)
+	inv.stdin = bufio.NewReaderSize(newInterruptible(inv.ctx, inv.Stdin), 64<<10)
 	if inv.globals.Debug == "" {
 		return nil
 	}

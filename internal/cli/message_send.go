@@ -55,6 +55,7 @@ type sentRange struct {
 type sendView struct {
 	Messages   uint64      `json:"messages"`
 	Bytes      uint64      `json:"bytes"`
+	EmptyLines uint64      `json:"empty_lines,omitempty"` // left out: a payload has at least one byte
 	Partitions []sentRange `json:"partitions"`
 }
 
@@ -80,11 +81,11 @@ func (c *messageSendCmd) Run(inv *invocation) error {
 	if seal != nil && (len(headers) > 0 || c.Input != "") {
 		return badUsage("--encryption-key encrypts payloads only, so it takes neither --headers nor --input-file, which would send headers in clear")
 	}
-	next, closeSource, err := c.source(inv)
+	src, err := c.source(inv)
 	if err != nil {
 		return err
 	}
-	defer closeSource()
+	defer src.close()
 
 	inv.out.Executing("send messages to topic with ID: %s and stream with ID: %s", c.Topic, c.Stream)
 	conn, err := inv.connect()
@@ -93,7 +94,7 @@ func (c *messageSendCmd) Run(inv *invocation) error {
 	}
 	producer := conn.Producer(c.Stream.Identifier, c.Topic.Identifier, c.producerConfig())
 	res := &sendResult{partitions: map[uint32]*sentRange{}}
-	sendErr := c.sendAll(inv.ctx, producer, next, res, func(m *client.Message) {
+	sendErr := c.sendAll(inv.ctx, producer, src, res, func(m *client.Message) {
 		m.Headers = headers
 		m.Payload = seal.seal(m.Payload)
 	})
@@ -103,7 +104,7 @@ func (c *messageSendCmd) Run(inv *invocation) error {
 	if err := producer.Close(flushCtx); err != nil && sendErr == nil {
 		sendErr = err
 	}
-	return c.report(inv, res, sendErr)
+	return c.report(inv, src, res, sendErr)
 }
 
 func (c *messageSendCmd) producerConfig() client.ProducerConfig {
@@ -122,13 +123,18 @@ func (c *messageSendCmd) producerConfig() client.ProducerConfig {
 }
 
 // sendAll hands every message to the producer.
-func (c *messageSendCmd) sendAll(ctx context.Context, p *client.Producer, next func() (client.Message, error), res *sendResult, prepare func(*client.Message)) error {
+func (c *messageSendCmd) sendAll(ctx context.Context, p *client.Producer, src *source, res *sendResult, prepare func(*client.Message)) error {
 	for {
-		m, err := next()
-		if errors.Is(err, io.EOF) {
-			return nil
+		if ctx.Err() != nil {
+			return errInterrupted
 		}
-		if err != nil {
+		m, err := src.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, errInterrupted):
+			return errInterrupted
+		case err != nil:
 			return err
 		}
 		if err := res.failure(); err != nil {
@@ -139,7 +145,11 @@ func (c *messageSendCmd) sendAll(ctx context.Context, p *client.Producer, next f
 		if c.Key != nil {
 			m.Key = []byte(*c.Key)
 		}
-		if err := p.Enqueue(ctx, m, func(conf client.Confirmation, err error) { res.done(conf, size, err) }); err != nil {
+		err = p.Enqueue(ctx, m, func(conf client.Confirmation, err error) { res.done(conf, size, err) })
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return errInterrupted
+		case err != nil:
 			return err
 		}
 	}
@@ -174,11 +184,13 @@ func (r *sendResult) done(conf client.Confirmation, size uint64, err error) {
 	s.Count++
 }
 
-func (c *messageSendCmd) report(inv *invocation, res *sendResult, err error) error {
+func (c *messageSendCmd) report(inv *invocation, src *source, res *sendResult, err error) error {
 	if err == nil {
 		err = res.failure()
 	}
-	view := sendView{Messages: res.messages, Bytes: res.bytes, Partitions: []sentRange{}}
+	res.mu.Lock() // a flush that took too long leaves acknowledgements that still arrive
+	defer res.mu.Unlock()
+	view := sendView{Messages: res.messages, Bytes: res.bytes, EmptyLines: src.empty, Partitions: []sentRange{}}
 	for _, s := range res.partitions {
 		view.Partitions = append(view.Partitions, *s)
 	}
@@ -190,7 +202,7 @@ func (c *messageSendCmd) report(inv *invocation, res *sendResult, err error) err
 		return failed(err, "send to %s", c.topicArgs)
 	}
 	if c.Input != "" {
-		inv.out.Line("Read %s and built %d messages", units.Size(res.bytes), res.messages)
+		inv.out.Line("Read %s and built %d messages", units.Size(src.read), res.messages)
 	}
 	var where []string
 	for _, p := range view.Partitions {
@@ -204,68 +216,98 @@ func (c *messageSendCmd) report(inv *invocation, res *sendResult, err error) err
 	if len(where) > 0 {
 		text = ": " + strings.Join(where, ", ")
 	}
+	if src.empty > 0 {
+		text += fmt.Sprintf(" (empty lines left out: %d)", src.empty)
+	}
 	inv.out.Done(view, "Sent %d messages to topic with ID: %s and stream with ID: %s%s", res.messages, c.Topic, c.Stream, text)
 	return nil
 }
 
-// source gives the messages one by one, and io.EOF at the end.
-func (c *messageSendCmd) source(inv *invocation) (next func() (client.Message, error), closeIt func(), err error) {
-	closeIt = func() {}
+// source is where messages come from.
+type source struct {
+	next  func() (client.Message, error) // io.EOF at the end
+	close func()
+	empty uint64 // lines that were left out
+	read  uint64 // bytes of a file of messages
+}
+
+func (c *messageSendCmd) source(inv *invocation) (*source, error) {
+	s := &source{close: func() {}}
+	open := func(name string) (io.Reader, error) {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		s.close = func() { _ = f.Close() }
+		return newInterruptible(inv.ctx, f), nil // it may be a pipe
+	}
 	switch {
 	case len(c.Messages) > 0:
-		rest := c.Messages
-		return func() (client.Message, error) {
-			if len(rest) == 0 {
-				return client.Message{}, io.EOF
-			}
-			m := rest[0]
-			rest = rest[1:]
-			if m == "" {
-				return client.Message{}, badUsage("a message is empty: a payload has at least one byte")
-			}
-			return client.Message{Payload: []byte(m)}, nil
-		}, closeIt, nil
+		s.next = arguments(c.Messages)
 	case c.Input != "":
-		f, err := os.Open(c.Input)
+		f, err := open(c.Input)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		r := bufio.NewReaderSize(f, 1<<20)
-		return func() (client.Message, error) {
-			m, _, err := readMessageFile(r)
-			if err != nil {
-				if !errors.Is(err, io.EOF) {
-					err = fmt.Errorf("%s: %w", c.Input, err)
-				}
-				return client.Message{}, err
-			}
-			return client.Message{ID: m.ID, OriginTimestamp: m.OriginTimestamp, Payload: m.Payload, HeadersBytes: m.HeadersBytes}, nil
-		}, func() { _ = f.Close() }, nil
+		s.messageFile(c.Input, f)
 	case c.Lines != "" && c.Lines != "-":
-		f, err := os.Open(c.Lines)
+		f, err := open(c.Lines)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		return lines(f), func() { _ = f.Close() }, nil
+		s.lines(f)
 	default:
 		if interactive(inv.Stdin) && !inv.globals.Quiet {
 			_, _ = fmt.Fprintln(inv.Stderr, "Each line is a message; end with Ctrl-D.")
 		}
-		return lines(inv.stdin), closeIt, nil
+		s.lines(inv.stdin)
+	}
+	return s, nil
+}
+
+// arguments makes each argument a message.
+func arguments(rest []string) func() (client.Message, error) {
+	return func() (client.Message, error) {
+		if len(rest) == 0 {
+			return client.Message{}, io.EOF
+		}
+		m := rest[0]
+		rest = rest[1:]
+		if m == "" {
+			return client.Message{}, badUsage("a message is empty: a payload has at least one byte")
+		}
+		return client.Message{Payload: []byte(m)}, nil
+	}
+}
+
+// messageFile takes the messages of a file that a poll wrote.
+func (s *source) messageFile(name string, f io.Reader) {
+	r := bufio.NewReaderSize(f, 1<<20)
+	s.next = func() (client.Message, error) {
+		m, n, err := readMessageFile(r)
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				err = fmt.Errorf("%s: %w", name, err)
+			}
+			return client.Message{}, err
+		}
+		s.read += uint64(n)
+		return client.Message{ID: m.ID, OriginTimestamp: m.OriginTimestamp, Payload: m.Payload, HeadersBytes: m.HeadersBytes}, nil
 	}
 }
 
 // lines makes each line a message, without its line feed. Empty lines are no messages.
-func lines(r io.Reader) func() (client.Message, error) {
-	s := bufio.NewScanner(r)
-	s.Buffer(make([]byte, 64<<10), longestLine+2)
-	return func() (client.Message, error) {
-		for s.Scan() {
-			if line := s.Bytes(); len(line) > 0 {
+func (s *source) lines(r io.Reader) {
+	sc := bufio.NewScanner(r)
+	sc.Buffer(make([]byte, 64<<10), longestLine+2)
+	s.next = func() (client.Message, error) {
+		for sc.Scan() {
+			if line := sc.Bytes(); len(line) > 0 {
 				return client.Message{Payload: line}, nil // the producer copies it before it returns
 			}
+			s.empty++
 		}
-		if err := s.Err(); err != nil {
+		if err := sc.Err(); err != nil {
 			if errors.Is(err, bufio.ErrTooLong) {
 				return client.Message{}, fmt.Errorf("a line is longer than %d bytes, the largest payload", longestLine)
 			}
