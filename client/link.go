@@ -656,7 +656,13 @@ type evictedError struct {
 	err    error
 }
 
-func (e *evictedError) Error() string { return fmt.Sprintf("evicted (%v): %v", e.reason, e.err) }
+func (e *evictedError) Error() string {
+	if e.reason == wire.EvictInvalidCredentials {
+		return e.err.Error() // which says the same
+	}
+	return fmt.Sprintf("%v: %v", e.reason, e.err)
+}
+
 func (e *evictedError) Unwrap() error { return e.err }
 
 // read is the reader goroutine; it returns why it stopped.

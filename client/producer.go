@@ -296,7 +296,10 @@ func (p *Producer) refresh(ctx context.Context) (*topicInfo, error) {
 	ctx, cancel := p.c.bound(ctx)
 	defer cancel()
 	info, err := p.c.topics.get(ctx, p.stream, p.topic)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNotFound): // the server does not say which of the two is missing
+		return nil, fmt.Errorf("the stream or the topic does not exist: %w", err)
+	case err != nil:
 		return nil, fmt.Errorf("topic %v of stream %v: %w", p.topic, p.stream, err)
 	}
 	if old := p.info.Swap(info); old != nil && old.created != info.created && old.created != 0 && info.created != 0 {

@@ -344,7 +344,7 @@ func (s *session) sweep(attempt *int) (*link, error) {
 			retries = -1
 		}
 		if retries < 0 || retries > 0 && pass >= retries {
-			return nil, fmt.Errorf("no address could be reached: %w: %w", wire.ErrCannotEstablishConnection, last)
+			return nil, fmt.Errorf("%w: %w", wire.ErrCannotEstablishConnection, last)
 		}
 	}
 }

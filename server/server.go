@@ -203,7 +203,7 @@ func (s *Server) open(ctx context.Context, o options) error {
 	}
 	if s.host, err = replica.Open(ctx, rc); err != nil {
 		if errors.Is(err, replica.ErrLocked) {
-			return fmt.Errorf("path: data directory %s is used by another process: %w", c.Path, err)
+			return fmt.Errorf("path: %w", err)
 		}
 		return fmt.Errorf("open data directory %s: %w", c.Path, err)
 	}

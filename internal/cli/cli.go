@@ -65,7 +65,7 @@ func Run(ctx context.Context, p Process) int {
 		if pe := (*kong.ParseError)(nil); errors.As(err, &pe) && pe.Context != nil {
 			node = pe.Context.Selected()
 		}
-		return usage(p.Stderr, node, err)
+		return usage(p.Stderr, node, aboutNumbers(err))
 	}
 
 	inv := &invocation{
@@ -111,6 +111,16 @@ func usage(stderr io.Writer, node *kong.Node, err error) int {
 	_, _ = fmt.Fprintf(stderr, "Error: %s\n", output.Escape(err.Error()))
 	_, _ = fmt.Fprintf(stderr, "Run \"%s --help\" for the arguments and flags.\n", pathOf(node))
 	return exitUsage
+}
+
+// aboutNumbers explains what the parser says of a number that begins with a minus: it takes it for flags.
+func aboutNumbers(err error) error {
+	const about = "unknown flag -"
+	if text := err.Error(); len(text) > len(about) && strings.HasPrefix(text, about) && '0' <= text[len(about)] && text[len(about)] <= '9' {
+		value, _, _ := strings.Cut(text[len(about)-1:], ",")
+		return badUsage("%s looks like a flag: put \"--\" before arguments that begin with a minus", value)
+	}
+	return err
 }
 
 // pathOf is what a user types to reach the command of node. Kong's own path has the aliases in it, in brackets, which

@@ -96,7 +96,7 @@ func (inv *invocation) connectAnonymous() (*client.Client, error) {
 }
 
 func (inv *invocation) dial(o client.Options) (*client.Client, error) {
-	o.Hooks = append(o.Hooks, &patience{w: inv.Stderr, quiet: inv.globals.Quiet || inv.globals.JSON})
+	o.Hooks = append(o.Hooks, &patience{w: inv.Stderr, quiet: inv.globals.Quiet || inv.globals.JSON || o.Reconnect.Retries < 0})
 	c, err := client.New(o)
 	if err == nil {
 		if err = c.Connect(inv.ctx); err != nil {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -201,6 +202,9 @@ func (c *Config) checkCluster(l *loader) {
 		}
 	}
 	if !c.Cluster.Enabled {
+		if c.ReplicaID >= 0 {
+			l.rep.note(slog.LevelWarn, "--replica-id has no effect: this node runs alone, since cluster.enabled is false")
+		}
 		return
 	}
 	if len(nodes) == 0 {

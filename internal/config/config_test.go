@@ -150,6 +150,10 @@ func TestWarnings(t *testing.T) {
 			t.Errorf("log lacks %q:\n%s", w, log)
 		}
 	}
+	alone := 1
+	if _, rep, err = Load(Options{Dir: t.TempDir(), Environ: []string{}, ReplicaID: &alone}); err != nil || !strings.Contains(notes(rep), "--replica-id has no effect") {
+		t.Errorf("a number in a cluster that is off: %v:\n%s", err, notes(rep))
+	}
 	if strings.Contains(log, "IGGY_TEST_X") {
 		t.Error("test variable reported")
 	}

@@ -29,7 +29,7 @@ var (
 	ErrTooLarge = errors.New("replica: request too large")
 
 	// ErrLocked says that another process uses the data directory.
-	ErrLocked = errors.New("replica: the data directory is used by another process")
+	ErrLocked = errors.New("the data directory is used by another process")
 
 	// ErrBusy says that there is no room for the request at the moment; it was not taken (Group.TrySubmit).
 	ErrBusy = errors.New("replica: busy")

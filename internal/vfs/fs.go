@@ -98,7 +98,7 @@ type LockedError struct {
 
 // Error implements error.
 func (e *LockedError) Error() string {
-	return "directory " + e.Dir + " is in use by another process (lock " + e.Name + ")"
+	return "the lock " + e.Name + " is held"
 }
 
 func lockedError(name string) error {
