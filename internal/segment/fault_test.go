@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -346,4 +347,98 @@ func TestReadError(t *testing.T) {
 		t.Errorf("read: %v", err)
 	}
 	buf.Release()
+}
+
+// TestFlushTogether: writes of one round that follow each other in a file are done with one call. When it fails at any
+// point, what is done and what is not is known of each, and what is not can be done again.
+func TestFlushTogether(t *testing.T) {
+	for n := range 40 {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(uint64(n), 1))
+			f := newFaultEnv(t, Options{SegmentBytes: 5000})
+			all := f.append(rng, 1, 2, 2, 300)
+			var ws []*Write
+			place := func(es ...Entry) {
+				t.Helper()
+				w, err := f.l.Place(es)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ws = append(ws, w)
+			}
+			for range 12 { // the files are full now and then
+				es := nextBatches(f.l, rng, 1, 1, 2, 300)
+				place(es...)
+				all = append(all, es...)
+			}
+			// One cuts into those before it, more follow.
+			keep := len(all) - 3
+			offset := BaseOffset(all[keep].Data)
+			all = append(all[:keep], Entry{Index: all[keep].Index, Term: 2, Data: batchOf(rng, offset, 500, 2, 300)})
+			place(all[keep])
+			for range 5 {
+				es := nextBatches(f.l, rng, 2, 1, 2, 300)
+				place(es...)
+				all = append(all, es...)
+			}
+			left, calls := n, 0
+			f.fail = func(op vfs.Op) error {
+				if op.Kind == vfs.OpSync || op.Kind == vfs.OpSyncDir || !op.Kind.Changes() {
+					return nil
+				}
+				if op.Kind == vfs.OpWrite && strings.HasSuffix(op.Name, logSuffix) {
+					calls++
+				}
+				if left--; left < 0 {
+					return &vfs.PartialError{N: min(100*n, op.Len), Err: syscall.ENOSPC}
+				}
+				return nil
+			}
+			err := Flush(ws, 1)
+			f.fail = nil
+			var again []*Write
+			for i, w := range ws {
+				switch {
+				case w.Err() == nil && len(again) > 0:
+					t.Fatalf("write %d was done, one before it was not", i)
+				case w.Err() == nil:
+				case len(again) == 0 && !errors.Is(w.Err(), ErrDiskFull):
+					t.Fatalf("write %d: %v", i, w.Err())
+				default:
+					again = append(again, w)
+				}
+			}
+			switch {
+			case (err != nil) != (len(again) > 0):
+				t.Fatalf("the round: %v, %d writes not done", err, len(again))
+			case err == nil && calls > len(ws)/2:
+				t.Errorf("%d calls for %d writes", calls, len(ws))
+			}
+			if len(again) > 0 {
+				if err := Flush(again, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			check := func() {
+				t.Helper()
+				got, err := allEntries(f.l, 1<<20)
+				if err == nil {
+					err = sameEntries(got, all)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkReads(t, f.l, all, rng)
+			}
+			check()
+			f.l.Applied(f.l.LastIndex())
+			f.l.evictAll()
+			check()
+			if err := f.l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			f.openFaulty(t)
+			check()
+		})
+	}
 }

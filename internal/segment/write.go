@@ -142,26 +142,17 @@ func (w *Write) Do() error {
 
 func (w *Write) do() error {
 	l := w.l
-	l.mu.RLock()
-	err := l.usable()
-	if err == nil && (w.undone || len(l.outstanding) == 0) {
-		err = ErrOrder
-	}
-	if err == nil && l.outstanding[0] != w {
-		err = ErrOrder
-		if failed := l.outstanding[0].err; failed != nil {
-			err = fmt.Errorf("an earlier write is not done: %w", failed)
-		}
-	}
-	l.mu.RUnlock()
-	if err != nil {
+	if err := l.turn(w); err != nil {
 		return err
 	}
 	for w.next < len(w.ops) {
-		o := &w.ops[w.next]
-		switch o.kind {
+		var err error
+		switch o := &w.ops[w.next]; o.kind {
 		case opWrite:
-			err = w.write(o)
+			idx := w.idx[w.nextIdx : w.nextIdx+o.idx]
+			if err = l.write(o, w.vecs[o.v0:o.v1], idx); err == nil {
+				w.nextIdx += o.idx
+			}
 		case opSeal:
 			l.sealIndex(o.s, o.end)
 		case opCut:
@@ -175,10 +166,38 @@ func (w *Write) do() error {
 		}
 		w.next++
 	}
+	l.did(w.last, 1)
+	return nil
+}
+
+// turn reports whether ws are the next writes to be done.
+func (l *Log) turn(ws ...*Write) error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	for i, w := range ws {
+		if w.undone || len(l.outstanding) <= i {
+			return ErrOrder
+		}
+		if l.outstanding[i] != w {
+			if failed := l.outstanding[0].err; failed != nil {
+				return fmt.Errorf("an earlier write is not done: %w", failed)
+			}
+			return ErrOrder
+		}
+	}
+	return nil
+}
+
+// did notes that the first n outstanding writes are done, which end with index last.
+func (l *Log) did(last uint64, n int) {
 	l.mu.Lock()
-	l.outstanding = slices.Delete(l.outstanding, 0, 1)
-	// A later write may have cut into this one and be not yet written.
-	l.written = w.last
+	defer l.mu.Unlock()
+	l.outstanding = slices.Delete(l.outstanding, 0, n)
+	// A later write may have cut into these and be not yet written.
+	l.written = last
 	for _, o := range l.outstanding {
 		l.written = min(l.written, o.first-1)
 	}
@@ -190,13 +209,49 @@ func (w *Write) do() error {
 			l.segs[i].entries = nil
 		}
 	}
-	l.mu.Unlock()
-	return nil
 }
 
-// write does one run of bytes.
-func (w *Write) write(o *op) error {
-	l, s := w.l, o.s
+// togetherBytes is about how much one call writes for several writes.
+const togetherBytes = 4 << 20
+
+// together does several writes with one call: those at the beginning of ws that follow each other in one file. It gives
+// their number, or 0 when there are not two, or when it failed: they are as before then, to be done one by one.
+func together(ws []*Write) int {
+	first := ws[0]
+	n, bytes := 0, int64(0)
+	for _, w := range ws {
+		if w.l != first.l || len(w.ops) != 1 || w.next > 0 || bytes > togetherBytes {
+			break
+		}
+		o, from := &w.ops[0], &first.ops[0]
+		if o.kind != opWrite || o.create || o.s != from.s || o.off != from.off+bytes {
+			break
+		}
+		n++
+		bytes += w.bytes
+	}
+	if n < 2 || first.l.turn(ws[:n]...) != nil {
+		return 0
+	}
+	var vecs [][]byte
+	var idx []indexRec
+	for _, w := range ws[:n] {
+		vecs = append(vecs, w.vecs...)
+		idx = append(idx, w.idx...)
+	}
+	if first.l.write(&first.ops[0], vecs, idx) != nil {
+		return 0
+	}
+	for _, w := range ws[:n] {
+		w.next, w.nextIdx, w.err = 1, len(w.idx), nil
+	}
+	first.l.did(ws[n-1].last, n)
+	return n
+}
+
+// write does one run of bytes, which begins where o says; idx are the index entries that go with it.
+func (l *Log) write(o *op, vecs [][]byte, idx []indexRec) error {
+	s := o.s
 	if o.create {
 		if err := l.makeDir(filepath.Dir(s.path)); err != nil {
 			return err
@@ -213,16 +268,15 @@ func (w *Write) write(o *op) error {
 			return err
 		}
 	}
-	n, err := hd.f.WritevAt(w.vecs[o.v0:o.v1], o.off)
+	n, err := hd.f.WritevAt(vecs, o.off)
 	l.changed(s, hd, o.off+int64(n), o.create)
 	if err != nil {
 		l.undoWrite(o, hd)
 		return err
 	}
-	for _, r := range w.idx[w.nextIdx : w.nextIdx+o.idx] {
+	for _, r := range idx {
 		s.unsaved = append(s.unsaved, r.e)
 	}
-	w.nextIdx += o.idx
 	if len(s.unsaved) >= indexBatch {
 		// The index can be made again from the log, so a failure to write
 		// it is not one of the write.
@@ -572,9 +626,15 @@ func Flush(ws []*Write, parallel int) error {
 	}
 	var logs []logSync
 	seen := make(map[*Log]int, len(ws))
-	for _, w := range ws {
-		if w.Do() != nil {
-			continue
+	for i := 0; i < len(ws); {
+		w := ws[i]
+		if n := together(ws[i:]); n > 0 {
+			i += n
+		} else {
+			i++
+			if w.Do() != nil {
+				continue
+			}
 		}
 		if _, ok := seen[w.l]; !ok {
 			seen[w.l] = len(logs)
