@@ -187,7 +187,9 @@ func (s *Server) open(ctx context.Context, o options) error {
 		log := s.log
 		s.clock = clock.System(func(behind time.Duration) { log.Warn("the wall clock was stepped", "behind", behind) })
 	}
-	rc := replica.Config{FS: s.fs, Dir: c.Path, NodeID: s.self, Clock: s.clock, Shards: c.Sharding.Shards, Logger: s.log}
+	rc := replica.Config{
+		FS: s.fs, Dir: c.Path, NodeID: s.self, Clock: s.clock, Shards: c.Sharding.Shards, Logger: s.log, MaxOpenFiles: maxOpenFiles(),
+	}
 	wire.PutU128(rc.ClusterID[:], s.id)
 	var peers net.Listener
 	var err error
@@ -474,9 +476,18 @@ func maxConnections(configured int64) int {
 	if configured >= 0 {
 		return int(configured)
 	}
+	return int(min(fileLimit()/2, 1<<24))
+}
+
+// maxOpenFiles is how many segment files may be open: a third of what the process may open, since connections may take
+// a half. 0 = the default, where the limit is not known.
+func maxOpenFiles() int { return int(min(fileLimit()/3, 1<<16)) }
+
+// fileLimit is the soft limit of open files, 0 = not known.
+func fileLimit() uint64 {
 	var rl unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &rl) != nil {
 		return 0
 	}
-	return int(min(rl.Cur/2, 1<<24))
+	return rl.Cur
 }

@@ -31,7 +31,8 @@ type Config struct {
 	ElectionTicks int           // election timeout in ticks; 0 = 10
 	CacheBytes    int64         // tail cache per shard; 0 = 128 MiB over all, between 16 and 32 MiB for each
 
-	// MaxOpenFiles bounds the open segment files of the node. 0 = 1024.
+	// MaxOpenFiles bounds the open segment files of the node. A file with bytes that were not flushed is open: with more
+	// such files at a time each one more costs a flush. 0 = 1024.
 	MaxOpenFiles int
 	// IndexBytes bounds the sparse indexes of sealed segments in memory. 0 = 64 MiB.
 	IndexBytes int64

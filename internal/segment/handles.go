@@ -23,6 +23,7 @@ type Handles struct {
 	indexLimit int64
 
 	mu         sync.Mutex
+	pinned     int // files with unflushed bytes
 	files      map[*seg]*handle
 	fileLRU    list.List // of *handle, most recently used first
 	indexes    map[*seg]*list.Element
@@ -39,6 +40,7 @@ type handle struct {
 	refs int
 	dead bool // close with the last user
 	elem *list.Element
+	pin  *Log // whose unflushed bytes are in the file, nil = none
 }
 
 type sealedIndex struct {
@@ -46,8 +48,9 @@ type sealedIndex struct {
 	entries []indexEntry
 }
 
-// NewHandles returns an empty set. A file that has unflushed bytes stays open
-// even above the limit, so that no write error is lost.
+// NewHandles returns an empty set. A file that has unflushed bytes stays open,
+// so that no write error is lost; when all that may be open have some, a log
+// that opens one more has another log's flushed first.
 func NewHandles(maxFiles int, indexBytes int64) *Handles {
 	return &Handles{
 		maxFiles: maxFiles, indexLimit: indexBytes,
@@ -118,6 +121,40 @@ func (h *Handles) release(hd *handle) {
 	}
 	h.mu.Unlock()
 	closeAll(idle)
+}
+
+// pin keeps a file open until unpin, for a log whose unflushed bytes are in it.
+func (h *Handles) pin(hd *handle, l *Log) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	hd.refs++
+	hd.pin = l
+	h.pinned++
+}
+
+func (h *Handles) unpin(hd *handle) {
+	h.mu.Lock()
+	hd.pin = nil
+	h.pinned--
+	h.mu.Unlock()
+	h.release(hd)
+}
+
+// crowd gives the log, other than l, whose unflushed bytes have been in an open file for the longest time without a
+// use of the file, when there are as many such files as may be open; else nil. A call later gives another one.
+func (h *Handles) crowd(l *Log) *Log {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.pinned < h.maxFiles {
+		return nil
+	}
+	for e := h.fileLRU.Back(); e != nil; e = e.Prev() {
+		if hd := e.Value.(*handle); hd.pin != nil && hd.pin != l {
+			h.fileLRU.MoveToFront(e) // one that cannot be flushed is not found again and again
+			return hd.pin
+		}
+	}
+	return nil
 }
 
 // drop forgets a segment: its file is closed once nobody uses it.

@@ -489,7 +489,7 @@ func (l *Log) Close() error {
 		s.pin = nil
 		l.mu.Unlock()
 		if hd != nil {
-			l.o.Handles.release(hd)
+			l.o.Handles.unpin(hd)
 		}
 		l.o.Handles.drop(s)
 	}

@@ -257,6 +257,14 @@ func (l *Log) write(o *op, vecs [][]byte, idx []indexRec) error {
 			return err
 		}
 	}
+	l.mu.RLock()
+	pinned := s.pin != nil
+	l.mu.RUnlock()
+	if !pinned {
+		if other := l.o.Handles.crowd(l); other != nil {
+			_ = other.Sync() // an error is that log's, which remembers it
+		}
+	}
 	hd, err := l.o.Handles.acquire(l.fs, s, o.create)
 	if err != nil {
 		return err
@@ -328,9 +336,9 @@ func (l *Log) changed(s *seg, hd *handle, end int64, created bool) {
 	s.created = s.created || created
 	if s.pin != hd {
 		if s.pin != nil {
-			l.o.Handles.release(s.pin)
+			l.o.Handles.unpin(s.pin)
 		}
-		l.o.Handles.retain(hd)
+		l.o.Handles.pin(hd, l)
 		s.pin = hd
 	}
 	if !slices.Contains(l.dirty, s) {
@@ -425,7 +433,7 @@ func (l *Log) removeSegment(s *seg) error {
 	l.dirty = slices.DeleteFunc(l.dirty, func(d *seg) bool { return d == s })
 	l.mu.Unlock()
 	if hd != nil {
-		l.o.Handles.release(hd)
+		l.o.Handles.unpin(hd)
 	}
 	l.o.Handles.drop(s)
 	// The index first: without it the log is whole, alone it is nothing.
@@ -580,12 +588,12 @@ func (l *Log) endSync(jobs []syncJob, dirs []string) error {
 	if err != nil {
 		err = l.fail(err)
 	}
-	var unpin []*handle
+	var used, unpin []*handle
 	l.mu.Lock()
 	for i := range jobs {
 		j := &jobs[i]
 		if j.hd != nil {
-			unpin = append(unpin, j.hd)
+			used = append(used, j.hd)
 		}
 		if err != nil {
 			continue
@@ -603,13 +611,24 @@ func (l *Log) endSync(jobs []syncJob, dirs []string) error {
 			l.dirty = slices.DeleteFunc(l.dirty, func(d *seg) bool { return d == s })
 		}
 	}
+	if err != nil { // nothing is flushed any more, nor written
+		for _, s := range l.dirty {
+			if s.pin != nil {
+				unpin = append(unpin, s.pin)
+				s.pin = nil
+			}
+		}
+	}
 	if err == nil && len(dirs) > 0 {
 		l.dirtyPath = false
 		l.dirtyDir = slices.DeleteFunc(slices.Clone(l.dirtyDir), func(d string) bool { return slices.Contains(dirs, d) })
 	}
 	l.mu.Unlock()
-	for _, hd := range unpin {
+	for _, hd := range used {
 		l.o.Handles.release(hd)
+	}
+	for _, hd := range unpin {
+		l.o.Handles.unpin(hd)
 	}
 	return err
 }
