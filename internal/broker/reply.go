@@ -80,6 +80,17 @@ func (r *Reply) Release() {
 	replies.Put(r)
 }
 
+// passOn leaves the room that the reply takes in the books of poll replies to whoever has a copy of it now: until the
+// function that it gives is called. nil = there is none.
+func (r *Reply) passOn() func() {
+	c, n := r.charged, r.charge
+	if c == nil {
+		return nil
+	}
+	r.charged = nil
+	return func() { c.b.polls.give(&c.polled, n) }
+}
+
 // finish writes the header; the body is what was appended to frame.
 func (r *Reply) finish(h *wire.ReplyHeader) *Reply {
 	h.Size = uint32(r.Size())

@@ -118,7 +118,7 @@ func TestPollWaitsForItsOwnReplies(t *testing.T) {
 	two.Release()
 }
 
-// A node that forwards a poll says how much it has room for.
+// A node that forwards a poll says how much it has room for; what is on its way back holds room until it is written.
 func TestForwardedPollKeepsToTheRoomOfItsNode(t *testing.T) {
 	r := newRig(t)
 	p := r.connect()
@@ -147,6 +147,10 @@ func TestForwardedPollKeepsToTheRoomOfItsNode(t *testing.T) {
 		if n := len(reply.Payload); reply.Status != 0 || n < limit*9/10 || n > limit+8<<10 {
 			t.Fatalf("status %v, %d bytes, want about %d", reply.Status, n, limit)
 		}
+		if used := r.b.polls.used.Load(); used != int64(len(reply.Payload)-wire.PollReplyPrefix) {
+			t.Fatalf("%d bytes are held while %d are not written", used, len(reply.Payload))
+		}
+		reply.Written()
 	}
 	if used := r.b.polls.used.Load(); used != 0 {
 		t.Fatalf("%d bytes are still held", used)

@@ -191,6 +191,7 @@ func (s *hopSink) Reply(r *Reply) {
 	for _, seg := range segments[1:] {
 		reply.Payload = append(reply.Payload, seg...)
 	}
+	reply.Written = r.passOn()
 	r.Release()
 	s.answer(reply)
 }

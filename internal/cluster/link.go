@@ -246,24 +246,24 @@ func (h *handler) Control(from uint64, kind uint8, shard uint16, body []byte) {
 }
 
 // Call implements transport.Handler.
-func (h *handler) Call(from uint64, b []byte, answer func([]byte, bool)) {
+func (h *handler) Call(from uint64, b []byte, answer func(transport.Answer)) {
 	server := h.server.Load()
 	r := &Request{}
 	if server == nil {
-		answer(nil, false)
+		answer(transport.Answer{Refused: true})
 		return
 	}
 	if err := r.decode(b); err != nil {
 		h.cfg.Logger.Warn("request of a node refused", "node", from, "error", err)
-		answer(nil, false)
+		answer(transport.Answer{Refused: true})
 		return
 	}
 	(*server).Serve(from, r, func(reply *Reply) {
 		if reply == nil {
-			answer(nil, false)
+			answer(transport.Answer{Refused: true})
 			return
 		}
-		answer(reply.append(make([]byte, 0, replyHeader+len(reply.Payload))), true)
+		answer(transport.Answer{Bytes: reply.append(make([]byte, 0, replyHeader+len(reply.Payload))), Written: reply.Written})
 	})
 }
 

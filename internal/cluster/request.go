@@ -102,6 +102,8 @@ type Reply struct {
 	Op, Commit, Timestamp uint64
 	View                  uint32
 	Payload               []byte
+	// Written is called once when the reply is written to the node that asked, or given up; nil = nobody has to know.
+	Written func()
 }
 
 func (r *Reply) append(dst []byte) []byte {

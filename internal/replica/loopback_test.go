@@ -74,7 +74,7 @@ func (r *relay) Received(from uint64) uint64 {
 
 func (r *relay) Messages(from uint64, ms []replica.Message) { r.h.Load().Step(from, ms) }
 
-func (r *relay) Call(uint64, []byte, func([]byte, bool)) {}
+func (r *relay) Call(uint64, []byte, func(transport.Answer)) {}
 
 func (r *relay) Bulk(ctx context.Context, from uint64, conn net.Conn) {
 	r.h.Load().ServeBulk(ctx, from, conn)

@@ -218,31 +218,58 @@ type answers struct {
 	wake chan struct{}
 
 	mu      sync.Mutex
-	filling *queue
+	filling *replies
 	closed  bool
 }
 
+// replies are answers that are gathered for one write.
+type replies struct {
+	queue
+	written []func()
+}
+
+// end tells that the answers are written or given up.
+func (r *replies) end() {
+	for _, f := range r.written {
+		f()
+	}
+	clear(r.written)
+	r.written = r.written[:0]
+	r.reset()
+}
+
 func newAnswers(conn net.Conn) *answers {
-	return &answers{conn: conn, wake: make(chan struct{}, 1), filling: &queue{open: -1}}
+	return &answers{conn: conn, wake: make(chan struct{}, 1), filling: &replies{queue: queue{open: -1}}}
 }
 
 // answerTo gives the function that answers one call.
-func (a *answers) answerTo(id uint64) func(reply []byte, taken bool) {
-	return func(reply []byte, taken bool) {
-		flags := uint8(0)
-		if !taken {
-			flags, reply = 1, nil
+func (a *answers) answerTo(id uint64) func(Answer) {
+	return func(answer Answer) {
+		if !a.put(id, answer) && answer.Written != nil {
+			answer.Written()
 		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.closed {
-			return
-		}
-		q := a.filling
-		q.take(header{length: uint32(len(reply)), kind: frameAnswer, flags: flags, group: id}.append(q.room(frameHeader)))
-		q.piece(reply)
-		a.signal()
 	}
+}
+
+// put queues an answer; false = the link is closed.
+func (a *answers) put(id uint64, answer Answer) bool {
+	flags := uint8(0)
+	if answer.Refused {
+		flags, answer.Bytes = 1, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return false
+	}
+	q := a.filling
+	q.take(header{length: uint32(len(answer.Bytes)), kind: frameAnswer, flags: flags, group: id}.append(q.room(frameHeader)))
+	q.piece(answer.Bytes)
+	if answer.Written != nil {
+		q.written = append(q.written, answer.Written)
+	}
+	a.signal()
+	return true
 }
 
 func (a *answers) signal() {
@@ -262,24 +289,28 @@ func (a *answers) close() {
 // run writes until the link is closed or breaks. A peer that does not read its answers breaks the link by the kernel's
 // timeout, so what is queued stays bounded by the calls that it made meanwhile.
 func (a *answers) run() {
-	spare := &queue{open: -1}
+	spare := &replies{queue: queue{open: -1}}
 	for range a.wake {
 		a.mu.Lock()
 		full, closed := a.filling, a.closed
 		a.filling = spare
 		a.mu.Unlock()
 		if closed {
+			full.end()
 			return
 		}
 		buffers := full.buffers
-		if _, err := buffers.WriteTo(a.conn); err != nil {
+		_, err := buffers.WriteTo(a.conn)
+		full.end()
+		if err != nil {
 			_ = a.conn.Close() // the reader ends on it and closes this side too
 			a.mu.Lock()
 			a.closed = true
+			left := a.filling
 			a.mu.Unlock()
+			left.end()
 			return
 		}
-		full.reset()
 		spare = full
 	}
 }

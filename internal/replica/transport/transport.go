@@ -14,6 +14,13 @@ import (
 	"github.com/whippetmq/whippet/internal/replica"
 )
 
+// Answer ends a call.
+type Answer struct {
+	Bytes   []byte // must not change until Written
+	Refused bool   // the call was not looked at; there are no bytes
+	Written func() // called once when the bytes are written or given up; nil = nobody has to know
+}
+
 // Handler takes what peers send. Its methods are called on the goroutine that reads from that peer: in order for one peer,
 // concurrently for different ones. They must not block for long, since everything behind waits.
 type Handler interface {
@@ -22,8 +29,8 @@ type Handler interface {
 	// Control takes a control frame; body is only valid during the call.
 	Control(from uint64, kind uint8, shard uint16, body []byte)
 	// Call takes a request that a peer forwards. request belongs to the receiver. answer must be called once, from any
-	// goroutine; it takes the reply's bytes, which must not change afterwards, or taken = false: it was not looked at.
-	Call(from uint64, request []byte, answer func(reply []byte, taken bool))
+	// goroutine.
+	Call(from uint64, request []byte, answer func(Answer))
 	// Bulk serves a connection for copying; it returns when the connection is done with, which the transport then closes.
 	Bulk(ctx context.Context, from uint64, conn net.Conn)
 	// Connected says that a link from a peer came up, before its first frame and after the last one of its link before.

@@ -34,7 +34,7 @@ type node struct {
 	calls    chan string
 	joined   chan Hello
 	lost     chan uint64
-	onCall   atomic.Pointer[func(request []byte, answer func([]byte, bool))]
+	onCall   atomic.Pointer[func(request []byte, answer func(Answer))]
 	onBulk   atomic.Pointer[func(conn net.Conn)]
 }
 
@@ -48,7 +48,7 @@ func (n *node) Control(from uint64, kind uint8, shard uint16, body []byte) {
 	n.controls <- fmt.Sprintf("%d %d %d %s", from, kind, shard, body)
 }
 
-func (n *node) Call(_ uint64, request []byte, answer func([]byte, bool)) {
+func (n *node) Call(_ uint64, request []byte, answer func(Answer)) {
 	(*n.onCall.Load())(request, answer)
 }
 
@@ -223,9 +223,9 @@ func TestMessagesArriveWholeAndInOrder(t *testing.T) {
 func TestCallsArriveInOrderAndAreAnswered(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	order := make(chan string, 500)
-	onCall := func(request []byte, answer func([]byte, bool)) {
+	onCall := func(request []byte, answer func(Answer)) {
 		order <- string(request[:4]) // one goroutine per incoming link
-		go answer(append([]byte("re "), request...), true)
+		go answer(Answer{Bytes: append([]byte("re "), request...)})
 	}
 	b.onCall.Store(&onCall)
 	waitUp(t, a, 2)
@@ -255,9 +255,41 @@ func TestCallsArriveInOrderAndAreAnswered(t *testing.T) {
 	}
 }
 
+// TestAnswersAreTold: whoever answers hears when the bytes are written, and when they never will be.
+func TestAnswersAreTold(t *testing.T) {
+	a, b := pair(t, nil, nil)
+	written := make(chan string, 10)
+	answers := make(chan func(Answer), 10)
+	onCall := func(_ []byte, answer func(Answer)) { answers <- answer }
+	b.onCall.Store(&onCall)
+	waitUp(t, a, 2)
+	got := make(chan error, 10)
+	call := func() func(Answer) {
+		a.Transport.Call(2, [][]byte{[]byte("x")}, func(_ []byte, err error) { got <- err })
+		return receive(t, "call", answers)
+	}
+	call()(Answer{Bytes: []byte("y"), Written: func() { written <- "one" }})
+	if err := receive(t, "answer", got); err != nil {
+		t.Fatal(err)
+	}
+	if s := receive(t, "word of the first", written); s != "one" {
+		t.Fatal(s)
+	}
+	late := call()
+	a.Close()
+	if err := receive(t, "outcome", got); err == nil {
+		t.Fatal("answered by nobody")
+	}
+	// The other side hears of the lost link a little later; until then the answer may go into the socket.
+	late(Answer{Bytes: make([]byte, 8<<20), Written: func() { written <- "two" }})
+	if s := receive(t, "word of the second", written); s != "two" {
+		t.Fatal(s)
+	}
+}
+
 func TestCallThatIsNotTaken(t *testing.T) {
 	a, b := pair(t, nil, nil)
-	onCall := func(_ []byte, answer func([]byte, bool)) { answer(nil, false) }
+	onCall := func(_ []byte, answer func(Answer)) { answer(Answer{Refused: true}) }
 	b.onCall.Store(&onCall)
 	waitUp(t, a, 2)
 	errs := make(chan error, 1)
@@ -270,7 +302,7 @@ func TestCallThatIsNotTaken(t *testing.T) {
 func TestCallsOfALostLink(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	arrived := make(chan struct{}, 1)
-	onCall := func([]byte, func([]byte, bool)) { arrived <- struct{}{} }
+	onCall := func([]byte, func(Answer)) { arrived <- struct{}{} }
 	b.onCall.Store(&onCall)
 	waitUp(t, a, 2)
 	errs := make(chan error, 1)
