@@ -42,6 +42,31 @@ func (f *faultEnv) openFaulty(t *testing.T) {
 	f.l = l
 }
 
+// mustHold checks that the log has exactly these entries: in memory, in its files, and after a restart.
+func (f *faultEnv) mustHold(t *testing.T, want []Entry, rng *rand.Rand) {
+	t.Helper()
+	check := func() {
+		t.Helper()
+		got, err := allEntries(f.l, 1<<20)
+		if err == nil {
+			err = sameEntries(got, want)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkReads(t, f.l, want, rng)
+	}
+	check()
+	f.l.Applied(f.l.LastIndex())
+	f.l.evictAll()
+	check()
+	if err := f.l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.openFaulty(t)
+	check()
+}
+
 // TestFailNthWrite fails the n-th operation that changes something, with a full
 // disk and with an I/O error, whole and in part, and then either repeats or
 // undoes the write. Afterwards the log has exactly what was accepted, in memory
@@ -135,27 +160,8 @@ func TestFailNthWrite(t *testing.T) {
 						w1.Release()
 						w2.Release()
 						want = append(want, f.append(rng, 3, 2, 2, 300)...)
-						check := func() {
-							t.Helper()
-							got, err := allEntries(f.l, 1<<20)
-							if err == nil {
-								err = sameEntries(got, want)
-							}
-							if err != nil {
-								t.Fatal(err)
-							}
-							checkReads(t, f.l, want, rng)
-						}
-						check()
-						f.l.Applied(f.l.LastIndex())
-						f.l.evictAll()
-						check()
-						if err := f.l.Close(); err != nil {
-							t.Fatal(err)
-						}
 						f.o.SameBoot = n%2 == 0
-						f.openFaulty(t)
-						check()
+						f.mustHold(t, want, rng)
 					})
 				}
 			}
@@ -419,26 +425,7 @@ func TestFlushTogether(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			check := func() {
-				t.Helper()
-				got, err := allEntries(f.l, 1<<20)
-				if err == nil {
-					err = sameEntries(got, all)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				checkReads(t, f.l, all, rng)
-			}
-			check()
-			f.l.Applied(f.l.LastIndex())
-			f.l.evictAll()
-			check()
-			if err := f.l.Close(); err != nil {
-				t.Fatal(err)
-			}
-			f.openFaulty(t)
-			check()
+			f.mustHold(t, all, rng)
 		})
 	}
 }
