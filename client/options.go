@@ -94,8 +94,9 @@ type Options struct {
 type Reconnect struct {
 	// Disabled: a lost connection stays lost; requests fail.
 	Disabled bool
-	// Retries is how many passes over the addresses follow the first one.
-	// 0 = unlimited, negative = none.
+	// Retries is how many passes over the addresses, an Interval apart, follow
+	// the first one. 0 = unlimited, negative = none. The first pauses are
+	// shorter: passes that this adds do not count.
 	Retries int
 	// Interval is the longest pause between two passes; pauses start short and
 	// double, with jitter. Default 1 s.

@@ -304,6 +304,7 @@ func (s *session) ping(l *link, pong *atomic.Bool) {
 
 // sweep tries the addresses until one gives a link (framing §3.1).
 func (s *session) sweep(attempt *int) (*link, error) {
+	start := time.Now()
 	for pass := 0; ; pass++ {
 		if *attempt > 0 {
 			if err := s.pause(backoff(*attempt-1, firstReconnect, s.o.Reconnect.Interval)); err != nil {
@@ -343,7 +344,7 @@ func (s *session) sweep(attempt *int) (*link, error) {
 		if s.o.Reconnect.Disabled {
 			retries = -1
 		}
-		if retries < 0 || retries > 0 && pass >= retries {
+		if retries < 0 || retries > 0 && pass >= retries && time.Since(start) >= time.Duration(retries)*s.o.Reconnect.Interval {
 			return nil, fmt.Errorf("%w: %w", wire.ErrCannotEstablishConnection, last)
 		}
 	}
