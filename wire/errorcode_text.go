@@ -185,6 +185,8 @@ func errorText(c ErrorCode) string {
 		return "a batch must hold at least one message"
 	case ErrCannotAppendMessage:
 		return "the messages could not be written; the disk may be full"
+	case ErrCannotReadMessage:
+		return "the messages could not be read: the log of the partition may be damaged, its server's log says more"
 	case ErrTooBigUserHeaders:
 		return "the headers of a message must not exceed 100,000 bytes"
 	case ErrInvalidHeaderKey:

@@ -137,10 +137,7 @@ func (c *conn) poll(h *wire.RequestHeader, bound *binding, body []byte, onPrimar
 		return c.emptyPoll(h, wire.PollResync, 0)
 	}
 	if !t.part.wait(c.ctx, pollWait) {
-		if onPrimary || q.AutoCommit {
-			return c.deny(h, wire.ErrTransientNotAccepted)
-		}
-		return c.emptyPoll(h, t.part.ID, 0)
+		return c.unreadable(h, t.part, !onPrimary && !q.AutoCommit)
 	}
 	if (onPrimary || q.AutoCommit) && !c.leads(t.part) {
 		if onPrimary || !c.holds() {
@@ -187,7 +184,7 @@ func (c *conn) poll(h *wire.RequestHeader, bound *binding, body []byte, onPrimar
 	if err != nil {
 		r.Release()
 		if errors.Is(err, partition.ErrClosed) {
-			return c.emptyPoll(h, t.part.ID, 0)
+			return c.unreadable(h, t.part, true)
 		}
 		c.b.cfg.Logger.Error("poll failed", "stream", t.part.Stream, "topic", t.part.Topic, "partition", t.part.ID, "error", err)
 		return c.deny(h, wire.ErrCannotReadMessage)
@@ -199,6 +196,18 @@ func (c *conn) poll(h *wire.RequestHeader, bound *binding, body []byte, onPrimar
 		return c.autoCommit(h, bound, t, r, rh)
 	}
 	return r
+}
+
+// unreadable answers a poll of a partition that has no log to read. One that cannot answer yet has nothing to show
+// (commands §3.9), if the poll may be empty; one that could not be started has, and must not look as if it had not.
+func (c *conn) unreadable(h *wire.RequestHeader, part *Partition, empty bool) *Reply {
+	switch {
+	case part.failed() && !c.b.clustered():
+		return c.deny(h, wire.ErrCannotReadMessage)
+	case part.failed(), !empty:
+		return c.deny(h, wire.ErrTransientNotAccepted) // another node may have it
+	}
+	return c.emptyPoll(h, part.ID, 0)
 }
 
 // maxPoll is the most that the records of one reply may take.

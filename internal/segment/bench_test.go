@@ -251,69 +251,64 @@ func BenchmarkRead(b *testing.B) {
 	const total = 256 << 20
 	for _, cached := range []bool{true, false} {
 		for _, chunk := range []int{10_000, 100_000, 1 << 20} {
-			for _, validate := range []bool{false, true} {
-				if cached && validate {
-					continue
+			b.Run(fmt.Sprintf("memory=%v/chunk=%d", cached, chunk), func(b *testing.B) {
+				cache := NewCache(0)
+				if cached {
+					cache = NewCache(2 * total)
 				}
-				b.Run(fmt.Sprintf("memory=%v/chunk=%d/validate=%v", cached, chunk, validate), func(b *testing.B) {
-					cache := NewCache(0)
-					if cached {
-						cache = NewCache(2 * total)
-					}
-					l, _ := openOS(b, Options{Cache: cache, Validate: validate})
-					var scratch []byte
-					for n := 0; n < total; n += 10_000 {
-						data := batchBytes(10_000)
-						stampBatch(data, l.NextOffset(), 1, &scratch)
-						w, err := l.Place([]Entry{{Index: l.LastIndex() + 1, Term: 1, Data: data}})
-						if err != nil {
-							b.Fatal(err)
-						}
-						if err := w.Do(); err != nil {
-							b.Fatal(err)
-						}
-						l.Applied(w.Last())
-						w.Release()
-					}
-					end := l.NextOffset()
-					f, err := os.Open(l.segs[0].path + logSuffix)
+				l, _ := openOS(b, Options{Cache: cache})
+				var scratch []byte
+				for n := 0; n < total; n += 10_000 {
+					data := batchBytes(10_000)
+					stampBatch(data, l.NextOffset(), 1, &scratch)
+					w, err := l.Place([]Entry{{Index: l.LastIndex() + 1, Term: 1, Data: data}})
 					if err != nil {
 						b.Fatal(err)
 					}
-					defer f.Close() //nolint:errcheck // benchmark
-					plainBuf := make([]byte, chunk)
-					b.ReportAllocs()
-					var buf ReadBuffer
-					var ours, plain time.Duration
-					var bytes int64
-					next, off := uint64(0), int64(0)
-					for b.Loop() {
-						start := time.Now()
-						if err := l.Read(&buf, next, 1<<30, chunk, end); err != nil || buf.Count == 0 {
-							b.Fatal(err)
-						}
-						ours += time.Since(start)
-						bytes += int64(buf.Bytes)
-						if next = buf.Last + 1; next >= end {
-							next = 0
-						}
-						got := buf.Bytes
-						buf.Release()
-						b.StopTimer()
-						start = time.Now()
-						if _, err := f.ReadAt(plainBuf[:min(got, chunk)], off); err != nil {
-							b.Fatal(err)
-						}
-						plain += time.Since(start)
-						if off += int64(got); off > total-2<<20 {
-							off = 0
-						}
-						b.StartTimer()
+					if err := w.Do(); err != nil {
+						b.Fatal(err)
 					}
-					b.SetBytes(bytes / int64(b.N))
-					b.ReportMetric(float64(ours)/float64(plain), "x-pread")
-				})
-			}
+					l.Applied(w.Last())
+					w.Release()
+				}
+				end := l.NextOffset()
+				f, err := os.Open(l.segs[0].path + logSuffix)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer f.Close() //nolint:errcheck // benchmark
+				plainBuf := make([]byte, chunk)
+				b.ReportAllocs()
+				var buf ReadBuffer
+				var ours, plain time.Duration
+				var bytes int64
+				next, off := uint64(0), int64(0)
+				for b.Loop() {
+					start := time.Now()
+					if err := l.Read(&buf, next, 1<<30, chunk, end); err != nil || buf.Count == 0 {
+						b.Fatal(err)
+					}
+					ours += time.Since(start)
+					bytes += int64(buf.Bytes)
+					if next = buf.Last + 1; next >= end {
+						next = 0
+					}
+					got := buf.Bytes
+					buf.Release()
+					b.StopTimer()
+					start = time.Now()
+					if _, err := f.ReadAt(plainBuf[:min(got, chunk)], off); err != nil {
+						b.Fatal(err)
+					}
+					plain += time.Since(start)
+					if off += int64(got); off > total-2<<20 {
+						off = 0
+					}
+					b.StartTimer()
+				}
+				b.SetBytes(bytes / int64(b.N))
+				b.ReportMetric(float64(ours)/float64(plain), "x-pread")
+			})
 		}
 	}
 }

@@ -63,7 +63,7 @@ func TestPieces(t *testing.T) {
 				t.Fatalf("up to %d: %v", index, err)
 			}
 		}
-		l, rec, err := Open(e.fs, dir, Options{Group: testGroup, SegmentBytes: 2000, ControlBytes: 1000, Validate: true, SameBoot: true}, index)
+		l, rec, err := Open(e.fs, dir, Options{Group: testGroup, SegmentBytes: 2000, ControlBytes: 1000, SameBoot: true}, index)
 		if err != nil {
 			t.Fatalf("open the copy up to %d: %v", index, err)
 		}

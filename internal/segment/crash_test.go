@@ -231,7 +231,7 @@ func TestCrash(t *testing.T) {
 			every: rapid.IntRange(1, 3).Draw(t, "every"),
 		}
 		c.m.versions, c.m.killed = [][]Entry{nil}, [][]Entry{nil}
-		c.o = Options{Group: testGroup, SegmentBytes: 4000, ControlBytes: 2000, Validate: true, Handles: NewHandles(3, 4096), Cache: NewCache(8000)}
+		c.o = Options{Group: testGroup, SegmentBytes: 4000, ControlBytes: 2000, Handles: NewHandles(3, 4096), Cache: NewCache(8000)}
 		open := func() {
 			l, _, err := Open(vfs.NewFaulty(c.fs, c.hook), testDir, c.o, c.verified)
 			if err != nil {

@@ -450,7 +450,7 @@ func FuzzOpen(f *testing.F) {
 			}
 		}
 		_ = dumpText(t, fs, testDir)
-		l, _, err := Open(fs, testDir, Options{Group: testGroup, SameBoot: boot, Validate: true}, 0)
+		l, _, err := Open(fs, testDir, Options{Group: testGroup, SameBoot: boot}, 0)
 		if err != nil {
 			return
 		}

@@ -82,7 +82,6 @@ type env struct {
 func newEnv(t testing.TB, o Options) *env {
 	t.Helper()
 	o.Group = testGroup
-	o.Validate = true
 	e := &env{t: t, fs: vfs.NewMem(1), o: o}
 	e.open(0)
 	return e

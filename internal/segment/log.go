@@ -27,8 +27,6 @@ type Options struct {
 	// Writeback starts the writing of full stretches to the device, shared by
 	// the logs of a node. Nil starts it on the goroutine that writes.
 	Writeback *Writeback
-	// Validate makes Read verify all checksums of what it reads from a file.
-	Validate bool
 	// Preallocate reserves the space of a segment when it is made.
 	Preallocate bool
 	// SameBoot says that the machine has not gone down since the log was last

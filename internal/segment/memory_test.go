@@ -109,7 +109,7 @@ func TestMemoryIsUsedAgain(t *testing.T) {
 
 // TestMemoryUnderReaders: readers of a log whose cache is too small for what they read never see memory that was spoilt.
 func TestMemoryUnderReaders(t *testing.T) {
-	l, _, err := Open(vfs.NewMem(1), testDir, Options{Group: testGroup, Cache: NewCache(30_000), Validate: true}, 0)
+	l, _, err := Open(vfs.NewMem(1), testDir, Options{Group: testGroup, Cache: NewCache(30_000)}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ func TestConcurrent(t *testing.T) {
 	h, c := NewHandles(3, 2000), NewCache(60_000)
 	var logs []*Log
 	for i := range 3 {
-		l, _, err := Open(fs, fmt.Sprint("node/", i), Options{Group: uint64(i), Handles: h, Cache: c, SegmentBytes: 20_000, Validate: true}, 0)
+		l, _, err := Open(fs, fmt.Sprint("node/", i), Options{Group: uint64(i), Handles: h, Cache: c, SegmentBytes: 20_000}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

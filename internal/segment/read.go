@@ -499,10 +499,8 @@ func (l *Log) scanPart(dst *ReadBuffer, p *readPlan, f vfs.File) (more bool, err
 		if !r.data() || r.offset+uint64(r.count) <= dst.next {
 			continue
 		}
-		if l.o.Validate {
-			if reason := verifyBody(b, &r, &dst.scratch); reason != "" {
-				return false, &breakError{pos: r.pos, index: r.index, reason: reason}
-			}
+		if reason := verifyBody(b, &r, &dst.scratch); reason != "" {
+			return false, &breakError{pos: r.pos, index: r.index, reason: reason}
 		}
 		more, err := dst.take(b, sc.buf, int(r.pos-sc.base))
 		if err != nil {
