@@ -452,6 +452,7 @@ func TestCopyFullDisk(t *testing.T) {
 		return b.from[l.id] > 0
 	}
 	waitFor(t, "a copy to be tried", asked)
+	down.fs.SetCapacity(down.fs.Used() + 32<<10) // below the reserve
 	waitFor(t, "a full disk", func() bool { return down.h.space.full.Load() })
 	down.fs.SetCapacity(0)
 	c.waitEqual(upTo(f.next))

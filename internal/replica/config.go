@@ -55,10 +55,10 @@ type Config struct {
 
 	// BallastBytes is what a file in Dir keeps occupied, to be given back when the disk is full, so that what is in
 	// raft's hands and what keeps a group alive can still be written. 0 = 64 MiB, but never more than an eighth of the
-	// free space; negative = none.
+	// disk; negative = none.
 	BallastBytes int64
 	// ReserveBytes is the free space below which requests are refused with ErrDiskFull. 0 = 16 MiB, but never more than
-	// a 32nd of the free space at the start; negative = none.
+	// a 32nd of the disk; negative = none.
 	ReserveBytes int64
 
 	// CheckpointBytes is the log between two checkpoints of a group. 0 = 64 MiB.

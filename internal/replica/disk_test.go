@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -549,6 +550,100 @@ func TestVital(t *testing.T) {
 	waitFor(t, "room", func() bool { return ordinary() == nil })
 	if err := vital(); err != nil {
 		t.Errorf("a vital request with room: %v", err)
+	}
+}
+
+// TestAdmitsWhatFits: what one turn brings is admitted only as far as there is room for it, however little is free.
+func TestAdmitsWhatFits(t *testing.T) {
+	free := atomic.Int64{}
+	free.Store(50 << 20)
+	cfg := testConfig(&freeFS{FS: vfs.NewMem(1), free: &free})
+	cfg.BallastBytes, cfg.ReserveBytes, cfg.Logger = -1, 1<<20, slog.New(slog.DiscardHandler)
+	s := openSpace(&cfg)
+	for _, tt := range []struct {
+		free, n int64
+		want    bool
+	}{
+		{50 << 20, 1 << 20, true}, {50 << 20, 40 << 20, true}, {50 << 20, 49<<20 + 1, false},
+		{3 << 20, 2 << 20, true}, {3 << 20, 2<<20 + 1, false}, {1<<20 + 1, 1, true}, {1 << 20, 1, false}, {0, 1, false},
+	} {
+		free.Store(tt.free)
+		s.look()
+		if got := s.admit(tt.n); got != tt.want {
+			t.Errorf("%d bytes with %d free: %v", tt.n, tt.free, got)
+		}
+	}
+	free.Store(11 << 20)
+	s.look()
+	admitted := 0
+	for range 100 {
+		if s.admit(1 << 20) {
+			admitted++
+			free.Add(-1 << 20)
+		}
+	}
+	if admitted != 10 {
+		t.Errorf("%d MiB admitted where 10 are free above the reserve", admitted)
+	}
+}
+
+// TestBallastOutlivesRestarts: a disk that stays full takes nothing of the ballast, however often the node starts, but for
+// the little that a start itself needs when nothing at all is free; with room it is whole again.
+func TestBallastOutlivesRestarts(t *testing.T) {
+	mem := vfs.NewMem(1)
+	mem.SetCapacity(80 << 20)
+	cfg := testConfig(mem)
+	cfg.BallastBytes, cfg.ReserveBytes = 0, 0
+	open := func() *Host {
+		t.Helper()
+		h, err := Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	size := func() int64 { return ballastSize(&cfg) }
+	other, err := mem.Create("other") // somebody else's file on the disk
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave := func(bytes int64) {
+		t.Helper()
+		at, err := other.Size()
+		if err == nil {
+			err = other.Truncate(at + 80<<20 - mem.Used() - bytes)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := open()
+	if got := size(); got != 10<<20 {
+		t.Fatalf("%d bytes of ballast on a disk of 80 MiB", got)
+	}
+	for _, tt := range []struct {
+		name       string
+		free       int64
+		min        int64
+		full       bool
+		afterwards int
+	}{{"below the reserve", 1 << 20, 10 << 20, true, 5}, {"nothing free", 0, 5 << 20, true, 5}, {"room", 60 << 20, 10 << 20, false, 1}} {
+		for range tt.afterwards {
+			if err := h.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			leave(tt.free)
+			h = open()
+			if got := size(); got < tt.min {
+				t.Fatalf("%s: %d bytes of ballast are left", tt.name, got)
+			}
+			if got := h.space.full.Load(); got != tt.full {
+				t.Fatalf("%s: full %v", tt.name, got)
+			}
+		}
+	}
+	if err := h.Close(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 

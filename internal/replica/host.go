@@ -85,6 +85,9 @@ func Open(ctx context.Context, cfg Config) (h *Host, err error) {
 		}
 	}()
 	h.lock = lock
+	if err = roomToStart(&h.cfg); err != nil {
+		return nil, err
+	}
 	if h.meta, h.identity, err = startNodeMeta(&h.cfg); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,6 +18,9 @@ const (
 	spaceEvery = 100 * time.Millisecond
 	// spaceStep is how many bytes are admitted between two looks.
 	spaceStep = 16 << 20
+	// A start writes a few small files: with less than startRoom free the ballast gives startStep away for them.
+	startRoom = 256 << 10
+	startStep = 1 << 20
 )
 
 // space keeps requests out of raft when the disk has no room for them. An entry that raft has taken cannot be taken back
@@ -41,23 +45,55 @@ type space struct {
 	full   atomic.Bool
 	next   atomic.Int64 // Clock.Mono of the next look
 
-	mu       sync.Mutex
-	released bool // the ballast is not there
+	mu   sync.Mutex
+	have int64 // bytes of the ballast that are there
 }
 
 func openSpace(cfg *Config) *space {
 	s := &space{fs: cfg.FS, dir: cfg.Dir, log: cfg.Logger}
-	free, _, err := cfg.FS.Free(cfg.Dir)
+	// The size of the disk counts, not what is free of it: a restart on a full disk must not make do with less.
+	_, total, err := cfg.FS.Free(cfg.Dir)
 	if err != nil {
 		cfg.Logger.Warn("the free space of the data directory is unknown", "error", err)
 		s.reserve, s.ballast = -1, -1
 		return s
 	}
-	s.reserve = sizeOr(cfg.ReserveBytes, min(16<<20, int64(free)/32))
-	s.ballast = sizeOr(cfg.BallastBytes, min(64<<20, int64(free)/8))
-	s.released = s.ballast > 0
+	s.reserve = sizeOr(cfg.ReserveBytes, min(16<<20, int64(total)/32))
+	s.ballast = sizeOr(cfg.BallastBytes, min(64<<20, int64(total)/8))
+	s.have = ballastSize(cfg)
 	s.look()
 	return s
+}
+
+// ballastSize is how much ballast an earlier run has left.
+func ballastSize(cfg *Config) int64 {
+	st, err := cfg.FS.Stat(filepath.Join(cfg.Dir, ballastName))
+	if err != nil {
+		return 0
+	}
+	return st.Size
+}
+
+// roomToStart gives a little of the ballast away when the disk has no room for what a start writes.
+func roomToStart(cfg *Config) error {
+	free, _, err := cfg.FS.Free(cfg.Dir)
+	have := ballastSize(cfg)
+	if err != nil || free >= startRoom || have == 0 {
+		return nil //nolint:nilerr // not known: it is tried
+	}
+	path := filepath.Join(cfg.Dir, ballastName)
+	f, err := cfg.FS.OpenFile(path, os.O_RDWR)
+	if err != nil {
+		return fmt.Errorf("replica: open the ballast: %w", err)
+	}
+	err = f.Truncate(max(0, have-startStep))
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("replica: make room with the ballast: %w", err)
+	}
+	return nil
 }
 
 // sizeOr is the configured size: 0 = the default, negative = none.
@@ -79,15 +115,18 @@ func (s *space) admit(n int64) bool {
 	if s.budget.Add(-n) >= 0 {
 		return true
 	}
-	s.look()
-	return !s.full.Load()
+	left := s.look()
+	if n <= spaceStep {
+		return s.budget.Add(-n) >= 0 && !s.full.Load()
+	}
+	return n <= left && !s.full.Load()
 }
 
 // admitVital reports whether a Vital request may go into the log although admit refused it.
 func (s *space) admitVital() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.released && s.ballast > 0 {
+	if s.have > 0 {
 		return true // its write succeeds, with the ballast's room if need be
 	}
 	free, _, err := s.fs.Free(s.dir)
@@ -103,23 +142,26 @@ func (s *space) tick(now time.Duration) {
 	s.look()
 }
 
-func (s *space) look() {
+// look looks at the free space, and gives what may be admitted.
+func (s *space) look() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	free, _, err := s.fs.Free(s.dir)
 	if err != nil {
-		return // as it was
+		s.budget.Store(spaceStep) // nobody knows: a write that finds no room says so
+		return spaceStep
 	}
 	left := int64(free) - s.reserve
-	if s.released && left >= 2*s.ballast {
+	if lacks := s.ballast - s.have; lacks > 0 && left >= lacks+s.ballast {
 		if err := s.place(); err != nil {
 			s.log.Warn("the ballast file cannot be made", "error", err)
+			s.have = 0
 		} else {
-			s.released = false
-			left -= s.ballast
+			s.have = s.ballast
+			left -= lacks
 		}
 	}
-	full := left <= 0 || s.released
+	full := left <= 0 || s.have < s.ballast/2
 	if full != s.full.Swap(full) {
 		if full {
 			s.log.Warn("the disk is full, requests are refused", "dir", s.dir, "free", free, "reserve", s.reserve)
@@ -128,6 +170,7 @@ func (s *space) look() {
 		}
 	}
 	s.budget.Store(min(left, spaceStep))
+	return left
 }
 
 func (s *space) place() error {
@@ -136,7 +179,10 @@ func (s *space) place() error {
 	if err != nil {
 		return err
 	}
-	err = f.Preallocate(0, s.ballast)
+	// The size tells a later run how much there is.
+	if err = f.Preallocate(0, s.ballast); err == nil {
+		err = f.Truncate(s.ballast)
+	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
@@ -151,10 +197,10 @@ func (s *space) failed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.full.Store(true)
-	if s.released || s.ballast <= 0 {
+	if s.have <= 0 {
 		return false
 	}
-	s.released = true
-	s.log.Warn("a write found the disk full, the ballast is given back", "dir", s.dir, "bytes", s.ballast)
+	s.log.Warn("a write found the disk full, the ballast is given back", "dir", s.dir, "bytes", s.have)
+	s.have = 0
 	return s.fs.Remove(filepath.Join(s.dir, ballastName)) == nil
 }
