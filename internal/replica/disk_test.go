@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -316,19 +317,42 @@ func TestVoteErrorFences(t *testing.T) {
 	}
 }
 
+// countedLines is a log whose lines are counted.
+type countedLines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (c *countedLines) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.b.Write(p)
+}
+
+func (c *countedLines) with(text string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return bytes.Count(c.b.Bytes(), []byte(text))
+}
+
 // TestFullDisk fills the disk in different ways (engine §10, trap 22).
 func TestFullDisk(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("writes fail, persisted=%v", persisted), func(t *testing.T) {
 			mem := vfs.NewMem(1)
 			var full atomic.Bool
+			var failed atomic.Int64
 			fs := vfs.NewFaulty(mem, func(op vfs.Op) error {
 				if full.Load() && op.Kind == vfs.OpWrite {
+					failed.Add(1)
 					return &os.PathError{Op: "write", Path: op.Name, Err: syscall.ENOSPC}
 				}
 				return nil
 			})
-			h := openHost(t, testConfig(fs))
+			cfg := testConfig(fs)
+			var lines countedLines
+			cfg.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+			h := openHost(t, cfg)
 			m := &listMachine{t: t}
 			gc := groupConfig(5, m)
 			gc.Persisted = persisted
@@ -347,6 +371,11 @@ func TestFullDisk(t *testing.T) {
 			}
 			if st := g.Status(); st.Role != Leader || st.Applied == st.LastIndex {
 				t.Errorf("status %+v", st)
+			}
+			tries := failed.Load()
+			waitFor(t, "more tries", func() bool { return failed.Load() > tries+5 })
+			if n := lines.with("waits for room"); n != 1 {
+				t.Errorf("%d lines in the log about one write that waits", n)
 			}
 			full.Store(false)
 			acked := []uint64{1}

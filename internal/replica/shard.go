@@ -406,7 +406,6 @@ func (s *shard) retry() {
 		if g.stalled {
 			kept = append(kept, g)
 		} else {
-			g.full.Store(false)
 			s.touch(g)
 		}
 	}

@@ -117,6 +117,9 @@ func (g *Group) pump() {
 // complete ends the first job of the group.
 func (g *Group) complete(j *job) {
 	g.jobs.pop()
+	if g.full.Load() {
+		g.full.Store(false) // there was room
+	}
 	m, solo := j.m, j.solo
 	if j.write != nil {
 		j.write.Release()
@@ -223,10 +226,11 @@ func (g *Group) stall() {
 		return
 	}
 	g.stalled = true
-	g.full.Store(true)
 	g.shard.stalled = append(g.shard.stalled, g)
-	g.shard.log.Warn("a write waits for room on the disk", "group", g.cfg.ID)
-	g.tell()
+	if !g.full.Swap(true) { // else it was tried again
+		g.shard.log.Warn("a write waits for room on the disk", "group", g.cfg.ID)
+		g.tell()
+	}
 }
 
 // deliver gives the responses of finished storage work to whom they are for.
