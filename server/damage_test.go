@@ -12,6 +12,48 @@ import (
 	"github.com/whippetmq/whippet/wire"
 )
 
+// TestLostMetadata: a node whose metadata is gone does not start as a new one, which would take the logs of old partitions
+// for its own.
+func TestLostMetadata(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	same := func(c *Config) { c.Path = dir }
+	s, err := tryStart(t, same)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := login(t, s)
+	stream, topic := r.topic(1)
+	r.send(stream, topic, wire.PartitionID(0), "old")
+	stop(t, s)
+	metadata, kept := filepath.Join(dir, metadataDir), filepath.Join(dir, "kept")
+	if err := os.Rename(metadata, kept); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if s, err = tryStart(t, same); err == nil {
+			stop(t, s)
+			t.Fatal("started")
+		}
+		if !strings.Contains(err.Error(), metadata) || !strings.Contains(err.Error(), "is missing") {
+			t.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(metadata); err != nil { // empty at most
+		t.Fatal(err)
+	}
+	if err := os.Rename(kept, metadata); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = tryStart(t, same); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := login(t, s).poll(pollRequest(stream, topic, 0, 0, 10)); len(got) != 1 {
+		t.Fatal(got)
+	}
+	stop(t, s)
+}
+
 // TestDamageIsNeverServed changes one byte of a partition's log at a time, between two runs of the node: a poll gives what
 // was sent or an error, never something else, and never nothing as if there were nothing.
 func TestDamageIsNeverServed(t *testing.T) {

@@ -211,6 +211,9 @@ func (s *Server) open(ctx context.Context, o options) error {
 	}
 	s.machine = metadata.New(s.metadataConfig())
 	dir := filepath.Join(c.Path, metadataDir)
+	if err := s.orphaned(dir); err != nil {
+		return err
+	}
 	if _, err := vfs.MakeDirs(s.fs, dir); err != nil {
 		return fmt.Errorf("make %s: %w", dir, err)
 	}
@@ -408,6 +411,24 @@ func (s *Server) abandon() {
 		s.link.Close()
 	}
 	s.logs.close()
+}
+
+// orphaned reports that there are partitions and no metadata that knows them: the metadata was lost. A node that went on
+// would make new topics out of the files of old ones.
+func (s *Server) orphaned(metadata string) error {
+	known, err := s.fs.List(metadata)
+	if err != nil && !vfs.IsNotExist(err) {
+		return fmt.Errorf("look into %s: %w", metadata, err)
+	}
+	streams := filepath.Join(s.cfg.Path, broker.StreamsDir)
+	left, err := s.fs.List(streams)
+	if err != nil && !vfs.IsNotExist(err) {
+		return fmt.Errorf("look into %s: %w", streams, err)
+	}
+	if len(known) > 0 || len(left) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s has partitions, but their metadata in %s is missing: restore it from a copy, or move the whole data directory away to start with an empty one", streams, metadata)
 }
 
 // wipe empties the data directory (--fresh), under its lock.

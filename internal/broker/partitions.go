@@ -38,8 +38,10 @@ type PartitionsConfig struct {
 	Workers    int // starts and stops at a time; 0 = 8
 }
 
+// StreamsDir is the directory with the logs of partitions, in the data directory.
+const StreamsDir = "streams"
+
 const (
-	streamsDir    = "streams"
 	topicsDir     = "topics"
 	partitionsDir = "partitions"
 	// retryStart is the pause before a partition that could not start is tried again.
@@ -291,7 +293,7 @@ func (part *Partition) Machine() *partition.Replica {
 
 // dir of a partition, relative to the node's.
 func (part *Partition) dir() string {
-	return path.Join(streamsDir, strconv.FormatUint(uint64(part.Stream), 10), topicsDir, strconv.FormatUint(uint64(part.Topic), 10),
+	return path.Join(StreamsDir, strconv.FormatUint(uint64(part.Stream), 10), topicsDir, strconv.FormatUint(uint64(part.Topic), 10),
 		partitionsDir, fmt.Sprintf("%d-%d", part.ID, part.created))
 }
 
@@ -392,7 +394,7 @@ func (p *Partitions) remove(dir string) error {
 	}
 	p.dirs.Lock()
 	defer p.dirs.Unlock()
-	top := path.Join(p.cfg.Dir, streamsDir)
+	top := path.Join(p.cfg.Dir, StreamsDir)
 	for up := path.Dir(dir); up != top && strings.HasPrefix(up, top); up = path.Dir(up) {
 		entries, err := p.cfg.FS.List(up)
 		if err != nil || len(entries) > 0 || p.cfg.FS.Remove(up) != nil {
@@ -439,7 +441,7 @@ func (p *Partitions) sweep(wanted map[replica.GroupID]struct{}, known uint64) {
 		return ok || known || p.cfg.Host.Group(group) != nil
 	}
 	failed := map[replica.GroupID]struct{}{}
-	root := path.Join(p.cfg.Dir, streamsDir)
+	root := path.Join(p.cfg.Dir, StreamsDir)
 	for _, s := range p.list(root) {
 		for _, t := range p.list(path.Join(root, s, topicsDir)) {
 			parts := path.Join(root, s, topicsDir, t, partitionsDir)

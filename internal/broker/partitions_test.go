@@ -16,7 +16,7 @@ func TestDirectoriesComeAndGo(t *testing.T) {
 	for w := range 4 {
 		wg.Go(func() {
 			for i := range 300 {
-				dir := path.Join(p.cfg.Dir, streamsDir, "1", topicsDir, "0", partitionsDir, fmt.Sprintf("%d-%d", w, i))
+				dir := path.Join(p.cfg.Dir, StreamsDir, "1", topicsDir, "0", partitionsDir, fmt.Sprintf("%d-%d", w, i))
 				if err := p.makeDir(dir); err != nil {
 					t.Error(err)
 					return
@@ -33,7 +33,7 @@ func TestDirectoriesComeAndGo(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if left, err := p.cfg.FS.List(path.Join(p.cfg.Dir, streamsDir)); err != nil || len(left) > 0 {
+	if left, err := p.cfg.FS.List(path.Join(p.cfg.Dir, StreamsDir)); err != nil || len(left) > 0 {
 		t.Errorf("%d left, %v", len(left), err)
 	}
 }
