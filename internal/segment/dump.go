@@ -13,7 +13,11 @@ import (
 // DumpItem is one thing that [Dump] finds: a *[DumpCheckpoint], *[DumpSegment],
 // *[DumpRecord] or *[DumpDamage]. Its String is a line of text; encoded as JSON
 // it is an object whose type says what it is.
-type DumpItem interface{ String() string }
+type DumpItem interface {
+	String() string
+	// Damaged reports whether the item is, or has, damage.
+	Damaged() bool
+}
 
 // DumpCheckpoint is a checkpoint file.
 type DumpCheckpoint struct {
@@ -72,6 +76,18 @@ type DumpDamage struct {
 	Position int64  `json:"position"`
 	Damage   string `json:"damage"`
 }
+
+// Damaged is false: a checkpoint's content is not looked at.
+func (c *DumpCheckpoint) Damaged() bool { return false }
+
+// Damaged reports whether the header is damaged.
+func (s *DumpSegment) Damaged() bool { return s.Damage != "" }
+
+// Damaged reports whether the body is damaged.
+func (r *DumpRecord) Damaged() bool { return r.Damage != "" }
+
+// Damaged is true.
+func (d *DumpDamage) Damaged() bool { return true }
 
 func (c *DumpCheckpoint) String() string { return "checkpoint " + c.File }
 
