@@ -57,9 +57,12 @@ func Run(ctx context.Context, p Process) int {
 		return exitOK
 	}
 	kctx, err := parser.Parse(expandShorts(parser.Model, p.Args))
+	var broken *contextError
 	switch {
 	case errors.Is(err, errShown):
 		return exitOK
+	case errors.As(err, &broken):
+		return fail(p.Stderr, broken.err) // without what the parser says in front of it
 	case err != nil:
 		var node *kong.Node
 		if pe := (*kong.ParseError)(nil); errors.As(err, &pe) && pe.Context != nil {

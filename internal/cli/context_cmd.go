@@ -90,6 +90,9 @@ func (c *contextUseCmd) Run(inv *invocation) error {
 		return missingContext(err)
 	}
 	inv.out.Done(contextView{Name: c.Name, Active: true}, "Active context set to %s", c.Name)
+	if inv.Getenv(connectVariable) != "" {
+		_, _ = fmt.Fprintf(inv.Stderr, "Note: %s is set and wins over the context: unset it to connect as the context says.\n", connectVariable)
+	}
 	return nil
 }
 
@@ -115,6 +118,11 @@ func (c *contextCreateCmd) Run(inv *invocation, kctx *kong.Context) error {
 	if err != nil {
 		return err
 	}
+	if inv.given["connect"] {
+		if _, err := parseConnect(inv.globals.Connect); err != nil {
+			return err // now, not when the context is used
+		}
+	}
 	o := contexts.Options{}
 	for _, p := range kctx.Path {
 		if p.Flag != nil && !p.Resolved && isConnectionOption(p.Flag) {
@@ -127,11 +135,6 @@ func (c *contextCreateCmd) Run(inv *invocation, kctx *kong.Context) error {
 	}
 	inv.out.Done(contextView{Name: c.Name}, "Context %s created", c.Name)
 	return nil
-}
-
-// isConnectionOption reports whether a global flag belongs into a context.
-func isConnectionOption(f *kong.Flag) bool {
-	return f.Group != nil && f.Group.Key == "connection" || f.Hidden
 }
 
 type contextShowCmd struct {
@@ -163,14 +166,32 @@ func (c *contextShowCmd) Run(inv *invocation) error {
 	for _, k := range keys {
 		v := o[k]
 		switch k {
-		case "password", "token", "encryption_key", "connect":
-			v = "********"
+		case "password", "token", "encryption_key":
+			v = hidden
+		case "connect":
+			v = hideSecret(fmt.Sprint(v))
 		}
 		rows = append(rows, []string{k, fmt.Sprint(v)})
 		doc[k] = v
 	}
 	inv.out.Details("Property", "Value", rows, doc)
 	return nil
+}
+
+const hidden = "********"
+
+// hideSecret hides the password or the token of a connection string, or all of what is none.
+func hideSecret(connect string) string {
+	scheme, rest, ok := strings.Cut(connect, "://")
+	at := strings.LastIndexByte(rest, '@')
+	if !ok || at < 0 {
+		return hidden
+	}
+	login := hidden
+	if user, _, isUser := strings.Cut(rest[:at], ":"); isUser {
+		login = user + ":" + hidden
+	}
+	return scheme + "://" + login + rest[at:]
 }
 
 type contextDeleteCmd struct {
@@ -189,97 +210,4 @@ func (c *contextDeleteCmd) Run(inv *invocation) error {
 	}
 	inv.out.Done(map[string]any{"deleted": true, "name": c.Name}, "Context %s deleted", c.Name)
 	return nil
-}
-
-// contextResolver gives the parser what the active context says about options that are not on the command line.
-type contextResolver struct {
-	getenv func(string) string
-	loaded bool
-	values contexts.Options
-	err    error
-}
-
-// Validate has nothing to check.
-func (r *contextResolver) Validate(*kong.Application) error { return nil }
-
-// Resolve looks the option up in the active context. Commands that need no connection ignore contexts, so that a
-// broken one can be repaired.
-func (r *contextResolver) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	if !isConnectionOption(flag) || !usesConnection(ctx) || ctx.Model.Node.Flags == nil {
-		return nil, nil
-	}
-	if !r.loaded {
-		r.loaded = true
-		r.values, r.err = r.load()
-	}
-	if r.err != nil {
-		return nil, r.err
-	}
-	v, ok := r.values[strings.ReplaceAll(flag.Name, "-", "_")]
-	if !ok || overridden(ctx, flag.Name) {
-		return nil, nil
-	}
-	return fmt.Sprint(v), nil
-}
-
-func (r *contextResolver) load() (contexts.Options, error) {
-	dir, err := contexts.Dir(r.getenv)
-	if err != nil {
-		return nil, nil // no home directory: no contexts
-	}
-	store := contexts.Store{Dir: dir}
-	active, err := store.Active()
-	if err != nil {
-		return nil, err
-	}
-	o, err := store.Get(active)
-	if errors.Is(err, contexts.ErrMissing) {
-		return nil, fmt.Errorf("the active context %q does not exist: choose another one with \"whippet context use NAME\"", active)
-	}
-	return o, err
-}
-
-// overridden reports whether the command line decides what this option of a context would decide: credentials
-// replace all credentials of the context, and an address its connection string.
-func overridden(ctx *kong.Context, option string) bool {
-	groups := [][]string{
-		{"connect", "username", "password", "token", "token-name"},
-		{"connect", "tcp-server-address", "transport"},
-	}
-	for _, g := range groups {
-		in := false
-		for _, name := range g {
-			in = in || name == option
-		}
-		if !in {
-			continue
-		}
-		for _, p := range ctx.Path {
-			if p.Flag == nil || p.Resolved {
-				continue
-			}
-			for _, name := range g {
-				if p.Flag.Name == name {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
-
-// usesConnection reports whether the selected command connects to a server.
-func usesConnection(ctx *kong.Context) bool {
-	n := ctx.Selected()
-	for n != nil && n.Parent != nil && n.Parent.Parent != nil {
-		n = n.Parent
-	}
-	if n == nil {
-		return false
-	}
-	switch n.Name {
-	case "context", "completion", "version", "server", "up", "debug":
-		return false
-	}
-	return true
 }

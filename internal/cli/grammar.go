@@ -57,7 +57,7 @@ type Globals struct {
 	Debug    string     `name:"debug" placeholder:"FILE" help:"Write a trace to FILE, replacing it."`
 	Generate shellsFlag `name:"generate" placeholder:"SHELL" help:"Print a completion script for bash, elvish, fish, powershell or zsh."`
 
-	Connect   string `name:"connect" group:"connection" placeholder:"URL" help:"Connection string, iggy://user:password@host:port; wins over the options below (WHIPPET_CONNECT)."`
+	Connect   string `name:"connect" group:"connection" placeholder:"URL" help:"Connection string, iggy://user:password@host:port. Without it that of $$WHIPPET_CONNECT counts, else the active context; the options below replace their part of either."`
 	Username  string `name:"username" group:"connection" placeholder:"NAME" help:"Sign in as NAME; the password is asked for when it is not given."`
 	Password  string `name:"password" group:"connection" placeholder:"TEXT" help:"The password of --username."`
 	Token     string `name:"token" group:"connection" placeholder:"TOKEN" help:"Sign in with a personal access token."`
@@ -126,7 +126,7 @@ func newParser(g *grammar, p Process) (*kong.Kong, error) {
 			{Key: "access", Title: "Users and access:"},
 			{Key: "connection", Title: "Connection:"},
 		}),
-		kong.Resolvers(&contextResolver{getenv: p.Getenv}),
+		kong.Resolvers(&baseResolver{getenv: p.Getenv, stderr: p.Stderr}),
 		kong.KindMapper(reflect.String, kong.MapperFunc(decodeText)),
 		kong.Bind(&p),
 		kong.BindTo(context.Background(), (*context.Context)(nil)),

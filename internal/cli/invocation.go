@@ -6,19 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/charmbracelet/x/term"
 
 	"github.com/whippetmq/whippet/client"
 	"github.com/whippetmq/whippet/internal/cli/output"
-	"github.com/whippetmq/whippet/internal/cli/secrets"
-	"github.com/whippetmq/whippet/internal/cli/units"
 	"github.com/whippetmq/whippet/wire"
 )
 
@@ -35,11 +30,16 @@ type invocation struct {
 	conn  *client.Client // nil until connect
 	trace *tracer        // nil without --debug
 
-	fromSession bool // the credentials are those of a login session
+	given       given // options that stand on the command line
+	fromSession bool  // the credentials are those of a login session
 }
 
 // start checks the global options after parsing.
-func (inv *invocation) start(*kong.Context) error {
+func (inv *invocation) start(kctx *kong.Context) error {
+	inv.given = givenIn(kctx)
+	if err := inv.given.check(); err != nil {
+		return err
+	}
 	inv.stdin = bufio.NewReaderSize(newInterruptible(inv.ctx, inv.Stdin), 64<<10)
 	if inv.globals.Debug == "" {
 		return nil
@@ -133,149 +133,6 @@ func advice(err error) string {
 		return "Is a server running there? Start one with \"whippet up\", or give its address with --connect or --tcp-server-address."
 	}
 	return ""
-}
-
-// options are the client's options. Credentials come in the order of the reference: those of a login session with the
-// address, then explicit ones. A connection string brings its own and leaves sessions alone.
-func (inv *invocation) options() (client.Options, error) {
-	if inv.connectionString() == "" {
-		if token := inv.cachedSession(inv.globals.TCPServerAddress); token != "" {
-			o, err := inv.optionsWith(func(o *client.Options) error {
-				o.Token = token
-				return nil
-			})
-			inv.fromSession = err == nil
-			return o, err
-		}
-	}
-	return inv.explicitOptions()
-}
-
-// explicitOptions take the first of: token by name, token, user name, the variables.
-func (inv *invocation) explicitOptions() (client.Options, error) {
-	return inv.optionsWith(inv.credentials)
-}
-
-// connectionString is that of the command line, or else, when no credentials are given there, of the environment.
-func (inv *invocation) connectionString() string {
-	g := inv.globals
-	if g.Connect == "" && g.Username == "" && g.Token == "" && g.TokenName == "" {
-		return inv.Getenv("WHIPPET_CONNECT")
-	}
-	return g.Connect
-}
-
-// optionsWith takes the connection string, or the separate options with these credentials.
-func (inv *invocation) optionsWith(credentials func(*client.Options) error) (client.Options, error) {
-	g := inv.globals
-	timeout, err := units.ParseDuration(g.Timeout)
-	if err != nil {
-		return client.Options{}, badUsage("--timeout: %v", err)
-	}
-	// A wrong key is an error of every command, not only of those that use it: contexts keep keys.
-	if _, err := newSealer(g.EncryptionKey); err != nil {
-		return client.Options{}, err
-	}
-	var o client.Options
-	if connect := inv.connectionString(); connect != "" {
-		if o, err = client.ParseConnectionString(connect); err != nil {
-			return o, badUsage("the connection string: %v", err)
-		}
-	} else if o, err = inv.separateOptions(); err != nil {
-		return o, err
-	} else if err := credentials(&o); err != nil {
-		return o, err
-	}
-	if o.Reconnect.Retries == 0 && g.TCPReconnectRetries != "unlimited" {
-		// A command, other than a program, is not to wait for ever for a server that is not there.
-		if o.Reconnect.Retries, err = retries(g.TCPReconnectRetries); err != nil {
-			return o, err
-		}
-	}
-	o.RequestTimeout = time.Duration(timeout) * time.Microsecond
-	o.Name = "whippet-cli"
-	if inv.trace != nil {
-		o.Hooks = append(o.Hooks, inv.trace)
-	}
-	return o, nil
-}
-
-func (inv *invocation) separateOptions() (client.Options, error) {
-	g := inv.globals
-	var o client.Options
-	if g.Transport != "tcp" {
-		return o, badUsage("the transport %s is not in this version: use tcp", g.Transport)
-	}
-	if _, _, err := net.SplitHostPort(g.TCPServerAddress); err != nil {
-		return o, badUsage("--tcp-server-address %q is not HOST:PORT", g.TCPServerAddress)
-	}
-	o.Addresses = []string{g.TCPServerAddress}
-	if g.TCPTLSEnabled {
-		o.TLS = &client.TLSOptions{Domain: g.TCPTLSDomain}
-	}
-	interval, err := units.ParseDuration(g.TCPReconnectInterval)
-	if err != nil || interval == 0 {
-		return o, badUsage("--tcp-reconnection-interval %q is not a duration above zero, such as 1s", g.TCPReconnectInterval)
-	}
-	o.Reconnect.Interval = time.Duration(interval) * time.Microsecond
-	return o, nil
-}
-
-// retries reads a number of retries into the form of the client's options, where 0 is unlimited.
-func retries(s string) (int, error) {
-	n, err := strconv.ParseUint(s, 10, 31)
-	switch {
-	case err != nil:
-		return 0, badUsage("--tcp-reconnection-max-retries %q is neither a number nor unlimited", s)
-	case n == 0:
-		return -1, nil
-	}
-	return int(n), nil
-}
-
-// credentials fills in the first kind of credentials that there is, or none.
-func (inv *invocation) credentials(o *client.Options) error {
-	g := inv.globals
-	given := 0
-	for _, s := range []string{g.Username, g.Token, g.TokenName} {
-		if s != "" {
-			given++
-		}
-	}
-	if given > 1 {
-		return badUsage("--username, --token and --token-name exclude each other")
-	}
-	if g.Password != "" && g.Username == "" {
-		return badUsage("--password needs --username")
-	}
-	switch {
-	case g.TokenName != "":
-		store, err := inv.secrets()
-		if err == nil {
-			o.Token, err = store.Get(tokenService(g.TCPServerAddress), g.TokenName)
-		}
-		if errors.Is(err, secrets.ErrMissing) {
-			return fmt.Errorf("no token named %q is kept for %s: make one with \"whippet pat create --store-token %s\"", g.TokenName, g.TCPServerAddress, g.TokenName)
-		}
-		return err
-	case g.Token != "":
-		o.Token = g.Token
-	case g.Username != "":
-		o.Username, o.Password = g.Username, g.Password
-		if g.Password == "" {
-			p, err := inv.secret("Password: ")
-			if err != nil {
-				return fmt.Errorf("read the password: %w", err)
-			}
-			o.Password = p
-		}
-	default:
-		o.Username, o.Password = inv.Getenv("IGGY_USERNAME"), inv.Getenv("IGGY_PASSWORD")
-		if o.Username == "" || o.Password == "" {
-			o.Username, o.Password = "", ""
-		}
-	}
-	return nil
 }
 
 // secret asks for a secret on a terminal without showing it, else takes the next line of standard input.

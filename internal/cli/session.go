@@ -3,10 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
-	"github.com/whippetmq/whippet/client"
 	"github.com/whippetmq/whippet/internal/cli/contexts"
 	"github.com/whippetmq/whippet/internal/cli/secrets"
 	"github.com/whippetmq/whippet/internal/cli/units"
@@ -169,16 +167,9 @@ func (c *sessionStatusCmd) Run(inv *invocation) error {
 
 // address is where the options say that the server is.
 func (inv *invocation) address() (string, error) {
-	connect := inv.globals.Connect
-	if connect == "" {
-		connect = inv.Getenv("WHIPPET_CONNECT")
-	}
-	if connect == "" {
-		return inv.globals.TCPServerAddress, nil
-	}
-	o, err := client.ParseConnectionString(connect)
+	o, err := inv.place()
 	if err != nil {
-		return "", badUsage("the connection string: %v", err)
+		return "", err
 	}
-	return strings.Join(o.Addresses, ","), nil
+	return o.Addresses[0], nil
 }
