@@ -259,6 +259,29 @@ func TestFresh(t *testing.T) {
 	}
 }
 
+// A directory that never was a node's keeps its files.
+func TestFreshLeavesForeignFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	mine := filepath.Join(dir, "sub", "mine.txt")
+	if err := os.Mkdir(filepath.Dir(mine), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := tryStart(t, func(c *Config) { c.Path = dir; c.Fresh = true })
+	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "node.meta") {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(mine); err != nil || string(b) != "mine" {
+		t.Fatal(string(b), err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Fatal(entries, err)
+	}
+}
+
 func TestWrongConfigurationOpensNothing(t *testing.T) {
 	t.Parallel()
 	busy, err := net.Listen("tcp", "127.0.0.1:0")

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -171,8 +172,10 @@ func (s *Server) initialised() bool {
 // open recovers what is on the disk and wires the node together.
 func (s *Server) open(ctx context.Context, o options) error {
 	c := s.cfg
+	wiped := 0
 	if c.Fresh {
-		if err := s.wipe(); err != nil {
+		var err error
+		if wiped, err = s.wipe(); err != nil { // first, since logs may be in the directory
 			return err
 		}
 	}
@@ -182,6 +185,9 @@ func (s *Server) open(ctx context.Context, o options) error {
 			return err
 		}
 		s.logs, s.log = logs, logs.logger
+	}
+	if wiped > 0 {
+		s.log.Info("data of an earlier node deleted (--fresh)", "path", c.Path, "entries", wiped)
 	}
 	if s.clock == nil {
 		log := s.log
@@ -431,30 +437,43 @@ func (s *Server) orphaned(metadata string) error {
 	return fmt.Errorf("%s has partitions, but their metadata in %s is missing: restore it from a copy, or move the whole data directory away to start with an empty one", streams, metadata)
 }
 
-// wipe empties the data directory (--fresh), under its lock.
-func (s *Server) wipe() error {
-	if _, err := s.fs.Stat(s.cfg.Path); err != nil {
-		return nil //nolint:nilerr // nothing there
+// nodeMark is the file that every data directory of a node has.
+const nodeMark = "node.meta"
+
+// wipe empties the data directory (--fresh), under its lock, and tells how many entries it had. A directory that is not
+// that of a node is refused: a mistyped --data must not cost anybody's files.
+func (s *Server) wipe() (deleted int, err error) {
+	dir := s.cfg.Path
+	if _, err := s.fs.Stat(dir); err != nil {
+		return 0, nil //nolint:nilerr // nothing there
 	}
-	// The same lock as the host's: a running node must not lose its files.
-	lock, err := s.fs.Lock(filepath.Join(s.cfg.Path, "lock"))
+	entries, err := s.fs.List(dir)
 	if err != nil {
-		return fmt.Errorf("--fresh: data directory %s is used by another process: %w", s.cfg.Path, err)
+		return 0, fmt.Errorf("--fresh: %w", err)
+	}
+	entries = slices.DeleteFunc(entries, func(e vfs.DirEntry) bool { return e.Name == "lock" })
+	if len(entries) == 0 {
+		return 0, nil
+	}
+	// The mark goes last, so that a wipe that was cut off can be done again.
+	mark := slices.IndexFunc(entries, func(e vfs.DirEntry) bool { return e.Name == nodeMark })
+	if mark < 0 {
+		return 0, fmt.Errorf("--fresh: %s is not empty and not the data directory of a node (it has no %s), so nothing in it was deleted: give another directory, or empty this one yourself", dir, nodeMark)
+	}
+	last := len(entries) - 1
+	entries[mark], entries[last] = entries[last], entries[mark]
+	// The same lock as the host's: a running node must not lose its files.
+	lock, err := s.fs.Lock(filepath.Join(dir, "lock"))
+	if err != nil {
+		return 0, fmt.Errorf("--fresh: data directory %s is used by another process: %w", dir, err)
 	}
 	defer func() { _ = lock.Close() }()
-	entries, err := s.fs.List(s.cfg.Path)
-	if err != nil {
-		return fmt.Errorf("--fresh: %w", err)
-	}
 	for _, e := range entries {
-		if e.Name == "lock" {
-			continue
-		}
-		if err := s.fs.RemoveAll(filepath.Join(s.cfg.Path, e.Name)); err != nil {
-			return fmt.Errorf("--fresh: %w", err)
+		if err := s.fs.RemoveAll(filepath.Join(dir, e.Name)); err != nil {
+			return 0, fmt.Errorf("--fresh: %w", err)
 		}
 	}
-	return nil
+	return len(entries), nil
 }
 
 // writeRuntime writes current_config.toml with the ports that were bound.

@@ -27,7 +27,7 @@ type serverCmd struct {
 	Config      string  `name:"config" placeholder:"FILE" help:"Configuration file; wins over IGGY_CONFIG_PATH. Default: whippet.toml in the working directory, when it is there."`
 	Data        *string `name:"data" placeholder:"DIR" help:"Data directory; wins over the key path (local_data)."`
 	ReplicaID   *int    `name:"replica-id" placeholder:"N" help:"Which entry of cluster.nodes this process is."`
-	Fresh       bool    `name:"fresh" short:"f" help:"Delete the data directory first."`
+	Fresh       bool    `name:"fresh" short:"f" help:"Delete the data of the node first; a directory that is not that of a node is refused."`
 	DefaultRoot bool    `name:"with-default-root-credentials" help:"Make the root user iggy with the password iggy on an empty data directory, unless IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD say otherwise."`
 	ReadyFile   string  `name:"ready-file" hidden:"" placeholder:"FILE" help:"Write the node's addresses to FILE once it accepts requests."`
 	Profile     string  `name:"cpu-profile" hidden:"" placeholder:"FILE" help:"Write a CPU profile to FILE at the end."`
