@@ -43,7 +43,8 @@ func (c *upCmd) Run(inv *invocation) error {
 		return err
 	}
 	if c.ReadyFile != "" {
-		// A file of an earlier run would tell who waits for it the wrong addresses.
+		// A file of an earlier run would tell who waits for it the wrong addresses. That of a run that goes on stays: check
+		// has refused this one.
 		if err := os.Remove(c.ReadyFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove the old ready file: %w", err)
 		}
@@ -80,6 +81,15 @@ func (c *upCmd) check() error {
 	if c.Data == "" {
 		return badUsage("--data is empty: it takes a directory")
 	}
+	if last := localnode.LastPort(c.BasePort, c.Nodes); last > maxPort {
+		return badUsage("--base-port is %d: %d nodes need the ports up to %d, and %d is the last there is", c.BasePort, c.Nodes, last, maxPort)
+	}
+	if fi, err := os.Stat(c.Data); err == nil && !fi.IsDir() {
+		return fmt.Errorf("--data: %s is not a directory", c.Data)
+	}
+	if err := c.checkReadyFile(); err != nil {
+		return err
+	}
 	held, err := localnode.Held(c.Data)
 	if err != nil {
 		return err
@@ -91,7 +101,24 @@ func (c *upCmd) check() error {
 		}
 		return fmt.Errorf("the data in %s is %s: start it with --nodes %d, or give another directory with --data", c.Data, what, held)
 	}
-	return nil
+	return localnode.Running(c.Data, held)
+}
+
+const maxPort = 1<<16 - 1
+
+// checkReadyFile reports as an error that the ready file cannot be written.
+func (c *upCmd) checkReadyFile() error {
+	if c.ReadyFile == "" {
+		return nil
+	}
+	if fi, err := os.Stat(c.ReadyFile); err == nil && fi.IsDir() {
+		return fmt.Errorf("--ready-file: %s is a directory", c.ReadyFile)
+	}
+	f, err := os.CreateTemp(filepath.Dir(c.ReadyFile), filepath.Base(c.ReadyFile)+".*")
+	if err != nil {
+		return fmt.Errorf("--ready-file: %w", err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // executable is the program that nodes run. "go run" deletes what it built when this process ends, which nodes must

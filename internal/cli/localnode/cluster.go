@@ -78,6 +78,9 @@ func StartCluster(ctx context.Context, cfg ClusterConfig) (_ *Cluster, err error
 	if cfg.Nodes < 2 || cfg.Nodes > MaxNodes {
 		return nil, fmt.Errorf("start a cluster: %d nodes: it takes 2 to %d", cfg.Nodes, MaxNodes)
 	}
+	if last := LastPort(cfg.BasePort, cfg.Nodes); last > 65535 {
+		return nil, fmt.Errorf("start a cluster: the base port %d is too high: %d nodes need the ports up to %d", cfg.BasePort, cfg.Nodes, last)
+	}
 	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("start a cluster: %w", err)
 	}
@@ -125,6 +128,14 @@ func StartCluster(ctx context.Context, cfg ClusterConfig) (_ *Cluster, err error
 
 // kinds of ports that a node has, or may get: TCP, other nodes, HTTP, QUIC, WebSocket.
 const kinds = 5
+
+// LastPort is the last of the ports that a number of nodes has, or may get, from a base port on. A node on its own has one.
+func LastPort(base uint16, nodes int) int {
+	if nodes == 1 {
+		return int(base)
+	}
+	return int(base) + kinds*nodes - 1
+}
 
 // port of a node: kind 0 is TCP, kind 1 that of the other nodes.
 func (c *Cluster) port(base, kind, node int) int { return base + kind*len(c.nodes) + node }
@@ -183,9 +194,6 @@ func (c *Cluster) secret() (string, error) {
 // portsFree checks, before anything is started, that nobody has the ports. What was killed a moment ago may have them for
 // as long again.
 func (c *Cluster) portsFree(ctx context.Context, base int) error {
-	if last := c.port(base, kinds-1, len(c.nodes)-1); last > 65535 {
-		return fmt.Errorf("the base port %d is too high: %d nodes need the ports up to %d", base, len(c.nodes), last)
-	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.Now().Add(time.Second)

@@ -112,6 +112,21 @@ func (n *Node) free() error {
 	return &RunningError{Name: n.cfg.Name, Dir: n.dir, PID: r.PID}
 }
 
+// Running reports as a RunningError that one of the nodes of a directory still runs.
+func Running(dir string, nodes int) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("look for running nodes: %w", err)
+	}
+	for i := range nodes {
+		n := &Node{cfg: Config{Name: NodeName(i)}, dir: dir}
+		if err := n.free(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // RunningError says that a node of an earlier start still runs.
 type RunningError struct {
 	Name, Dir string
