@@ -22,7 +22,7 @@ type messageSendCmd struct {
 	topicArgs `embed:""`
 	Messages  []string `arg:"" optional:"" name:"message" help:"Messages; without any, each line of standard input is one."`
 	Partition *uint32  `name:"partition-id" short:"p" xor:"where" placeholder:"ID" help:"Send to this partition."`
-	Key       *string  `name:"message-key" short:"m" xor:"where" placeholder:"KEY" help:"Send to the partition that this key belongs to. Without -p and -m partitions take turns."`
+	Key       *string  `name:"message-key" short:"m" xor:"where" placeholder:"KEY" help:"Send to the partition that this key belongs to. Without -p and -m partitions take turns with batches of messages, beginning at any."`
 	Headers   []string `name:"headers" short:"H" sep:"none" placeholder:"KEY:KIND:VALUE" help:"Headers of every message, separated by commas (a backslash keeps a comma); kinds are raw, string, bool, int8 to int128, uint8 to uint128, float32, float64."`
 	Input     string   `name:"input-file" xor:"source" placeholder:"FILE" help:"Send the messages of a file that \"message poll --output-file\" wrote."`
 	Lines     string   `name:"lines" xor:"source" placeholder:"FILE" help:"Send each line of FILE as a message (- is standard input)."`
@@ -117,7 +117,7 @@ func (c *messageSendCmd) producerConfig() client.ProducerConfig {
 	case c.Key != nil:
 		cfg.Partitioner = client.KeyPartitioner()
 	default:
-		cfg.Partitioner = client.BalancedPartitioner()
+		cfg.Partitioner = newTurns(sendBatchMessages, sendLinger)
 	}
 	return cfg
 }
