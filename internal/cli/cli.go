@@ -83,8 +83,11 @@ func Run(ctx context.Context, p Process) int {
 		return finish(p.Stderr, kctx.Selected(), err)
 	}
 	err = kctx.Run(inv)
-	if err == nil {
+	switch {
+	case err == nil:
 		err = inv.out.Err()
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		err = errInterrupted // whatever it was doing then
 	}
 	return finish(p.Stderr, kctx.Selected(), err)
 }

@@ -171,7 +171,7 @@ func TestCancelledCommand(t *testing.T) {
 		Args: []string{"--connect", "iggy://a:b@127.0.0.1:1", "me"}, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
 		Getenv: func(string) string { return "" },
 	})
-	if code != exitError {
+	if code != exitError || errs.String() != "Error: interrupted\n" {
 		t.Errorf("exit code %d, stderr %q", code, errs.String())
 	}
 }

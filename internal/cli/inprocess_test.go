@@ -180,3 +180,24 @@ func TestInterruptedSend(t *testing.T) {
 		})
 	}
 }
+
+// Ctrl-C ends a row of pings with the statistics of those that were done.
+func TestInterruptedPing(t *testing.T) {
+	connect := whippettest.Start(t).ConnectionString()
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	out, done := newLockedBuffer(), make(chan int, 1)
+	go func() {
+		done <- Run(ctx, Process{
+			Args: []string{"--connect", connect, "ping", "-c", "1000"}, Stdin: strings.NewReader(""), Stdout: out, Stderr: out,
+			Getenv: func(string) string { return "" },
+		})
+	}()
+	limit, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	out.waitUntil(limit, t, "Ping sequence id: 1 ")
+	interrupt()
+	if code := <-done; code != exitOK || !strings.Contains(out.String(), "Ping statistics for ") || strings.Contains(out.String(), "Error") {
+		t.Errorf("exit code %d:\n%s", code, out.String())
+	}
+}

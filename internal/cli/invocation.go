@@ -119,8 +119,6 @@ func advice(err error) string {
 	case errors.Is(err, errMissingCredentials):
 		return "Give a connection string (--connect iggy://user:password@host:port, or WHIPPET_CONNECT), --username and --password, --token,\n" +
 			"or set IGGY_USERNAME and IGGY_PASSWORD. A server started by \"whippet up\" takes: --connect iggy://iggy:iggy@127.0.0.1:8090"
-	case errors.Is(err, context.Canceled):
-		return ""
 	case errors.Is(err, wire.ErrInvalidCredentials):
 		return "The server does not know this user name and password. A server started without configured root credentials logs a generated password once."
 	case errors.Is(err, wire.ErrUnauthorized):

@@ -44,7 +44,7 @@ type pingSummary struct {
 	Mdev  float64 `json:"mdev_us"`
 }
 
-// Run pings the server; it needs no credentials.
+// Run pings the server; it needs no credentials. Ctrl-C ends it early, with the statistics so far.
 func (c *pingCmd) Run(inv *invocation) error {
 	if c.Count == 0 {
 		return badUsage("--count is 0: it must be 1 or more")
@@ -57,21 +57,26 @@ func (c *pingCmd) Run(inv *invocation) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var times []float64
-	for i := uint32(1); i <= c.Count; i++ {
-		if i > 1 {
-			select {
-			case <-inv.ctx.Done():
-				return inv.ctx.Err()
-			case <-tick.C:
-			}
-		}
+	for i := uint32(1); i <= c.Count && inv.ctx.Err() == nil; i++ {
 		d, err := conn.Ping(inv.ctx)
+		if inv.ctx.Err() != nil {
+			break
+		}
 		if err != nil {
 			return failed(err, "ping the server")
 		}
 		us := float64(d) / float64(time.Microsecond)
 		times = append(times, us)
 		inv.out.Done(pingView{i, us}, "Ping sequence id: %d time: %.2f ms", i, us/1000)
+		if i < c.Count {
+			select {
+			case <-inv.ctx.Done():
+			case <-tick.C:
+			}
+		}
+	}
+	if len(times) == 0 {
+		return errInterrupted
 	}
 	s := summarizePings(times)
 	inv.out.Done(s, "\nPing statistics for %d ping commands\nmin/avg/max/mdev = %.3f/%.3f/%.3f/%.3f ms",
