@@ -83,7 +83,7 @@ func (t topicArgs) String() string {
 }
 
 // plural writes "1 partition" or "3 partitions".
-func plural(n uint32, thing string) string {
+func plural[N uint32 | uint64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}

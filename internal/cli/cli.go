@@ -99,7 +99,7 @@ func finish(stderr io.Writer, node *kong.Node, err error) int {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &ue):
-		return usage(stderr, node, ue)
+		return usage(stderr, node, err)
 	}
 	return fail(stderr, err)
 }

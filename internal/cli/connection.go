@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -183,8 +184,8 @@ func (inv *invocation) explicitOptions() (client.Options, error) {
 func (inv *invocation) optionsWith(credentials func(*client.Options) error) (client.Options, error) {
 	g := inv.globals
 	timeout, err := units.ParseDuration(g.Timeout)
-	if err != nil {
-		return client.Options{}, badUsage("--timeout: %v", err)
+	if err != nil || timeout == 0 || timeout > math.MaxInt64/1000 {
+		return client.Options{}, badUsage("--timeout %q is not a duration above zero, such as 30s", g.Timeout)
 	}
 	// A wrong key is an error of every command, not only of those that use it: contexts keep keys.
 	if _, err := newSealer(g.EncryptionKey); err != nil {

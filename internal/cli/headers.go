@@ -54,7 +54,10 @@ func parseValue(kindName, s string) (wire.Value, error) {
 		return wire.StringValue(s), nil
 	case wire.KindBool:
 		b, err := strconv.ParseBool(s)
-		return wire.BoolValue(b), cause(err)
+		if err != nil {
+			err = fmt.Errorf("%q is neither true nor false", s)
+		}
+		return wire.BoolValue(b), err
 	case wire.KindFloat32:
 		f, err := strconv.ParseFloat(s, 32)
 		return wire.Float32Value(float32(f)), cause(err)

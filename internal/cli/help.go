@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/whippetmq/whippet/internal/cli/output"
 )
 
 // helpFlag prints help where it is met and ends parsing. -h lists the command's own flags, --help also those of the
@@ -29,7 +31,11 @@ type versionFlag bool
 func (versionFlag) IgnoreDefault() {}
 
 // BeforeReset is called by the parser when it has met the flag.
-func (versionFlag) BeforeReset(p *Process) error {
+func (versionFlag) BeforeReset(ctx *kong.Context, p *Process) error {
+	if givenIn(ctx)["json"] {
+		(&output.Printer{W: p.Stdout, JSON: true}).Document(versionDocument(p.Version))
+		return errShown
+	}
 	_, _ = fmt.Fprintf(p.Stdout, "whippet %s\n", p.Version)
 	return errShown
 }

@@ -123,8 +123,6 @@ func advice(err error) string {
 		return "The server does not know this user name and password. A server started without configured root credentials logs a generated password once."
 	case errors.Is(err, wire.ErrUnauthorized):
 		return "The user lacks a permission for this; \"whippet user get NAME\" shows what it may do."
-	case errors.Is(err, wire.ErrFeatureUnavailable):
-		return "This server does not offer the command."
 	case errors.Is(err, wire.ErrInvalidOptionValue), errors.Is(err, wire.ErrUnsupportedOptionKey):
 		return "\"whippet options topic\" lists the options of a topic and what they take."
 	case errors.As(err, &le) && le.Op == "dial":

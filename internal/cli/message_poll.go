@@ -125,7 +125,7 @@ func (c *messagePollCmd) once(inv *invocation, conn *client.Client, r client.Pol
 			return err
 		}
 		inv.out.Done(map[string]any{"messages": len(messages), "bytes": size, "file": c.Output},
-			"Polled %d messages of total size %s, stored to %s", len(messages), units.Size(size), c.Output)
+			"Polled %s of total size %s, stored to %s", plural(uint64(len(messages)), "message"), units.Size(size), c.Output)
 		return nil
 	}
 	if inv.out.JSON {
@@ -133,7 +133,7 @@ func (c *messagePollCmd) once(inv *invocation, conn *client.Client, r client.Pol
 		return nil
 	}
 	inv.out.Line("Polled messages from topic with ID: %s and stream with ID: %s (from partition with ID: %d)", c.Topic, c.Stream, polled.PartitionID)
-	inv.out.Line("Polled %d messages of total size %s, it took %s", len(messages), units.Size(size), took.Round(time.Microsecond))
+	inv.out.Line("Polled %s of total size %s, it took %s", plural(uint64(len(messages)), "message"), units.Size(size), took.Round(time.Microsecond))
 	if len(messages) > 0 {
 		header, rows := messageRows(messages, c.Headers)
 		inv.out.Sheet(output.Sheet{Header: header, Rows: rows})

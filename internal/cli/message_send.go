@@ -197,12 +197,16 @@ func (c *messageSendCmd) report(inv *invocation, src *source, res *sendResult, e
 	sort.Slice(view.Partitions, func(i, j int) bool { return view.Partitions[i].Partition < view.Partitions[j].Partition })
 	if err != nil {
 		if res.messages > 0 {
-			err = fmt.Errorf("%w (%d messages before were acknowledged)", err, res.messages)
+			were := "were"
+			if res.messages == 1 {
+				were = "was"
+			}
+			err = fmt.Errorf("%w (%s before %s acknowledged)", err, plural(res.messages, "message"), were)
 		}
 		return failed(err, "send to %s", c.topicArgs)
 	}
 	if c.Input != "" {
-		inv.out.Line("Read %s and built %d messages", units.Size(src.read), res.messages)
+		inv.out.Line("Read %s and built %s", units.Size(src.read), plural(res.messages, "message"))
 	}
 	var where []string
 	for _, p := range view.Partitions {
@@ -219,7 +223,7 @@ func (c *messageSendCmd) report(inv *invocation, src *source, res *sendResult, e
 	if src.empty > 0 {
 		text += fmt.Sprintf(" (empty lines left out: %d)", src.empty)
 	}
-	inv.out.Done(view, "Sent %d messages to topic with ID: %s and stream with ID: %s%s", res.messages, c.Topic, c.Stream, text)
+	inv.out.Done(view, "Sent %s to topic with ID: %s and stream with ID: %s%s", plural(res.messages, "message"), c.Topic, c.Stream, text)
 	return nil
 }
 

@@ -32,6 +32,13 @@ func TestParseHeaders(t *testing.T) {
 	}
 }
 
+func TestParseBoolHeader(t *testing.T) {
+	_, err := parseHeaders([]string{"a:bool:maybe"})
+	if err == nil || !strings.Contains(err.Error(), `"maybe" is neither true nor false`) {
+		t.Error(err)
+	}
+}
+
 func TestParsePermissions(t *testing.T) {
 	got, err := parsePermissions("m_srv,read_streams", []string{"1:m_str,p_msg#2:r_top#3", "4"})
 	if err != nil {

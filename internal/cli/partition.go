@@ -1,8 +1,9 @@
 package cli
 
-// maxCount is the largest number of partitions or segments that the command line takes at once; the server allows
-// fewer partitions per request (1000) and says so.
-const maxCount = 100_000
+import "github.com/whippetmq/whippet/wire"
+
+// maxSegments is the largest number of segments that the command line takes at once.
+const maxSegments = 100_000
 
 // partitionCmd groups the commands about partitions.
 type partitionCmd struct {
@@ -26,7 +27,7 @@ type partitionsView struct {
 
 // Run adds partitions.
 func (c *partitionCreateCmd) Run(inv *invocation) error {
-	if err := checkCount("COUNT", c.Count); err != nil {
+	if err := checkCount(c.Count, wire.MaxPartitionsPerRequest); err != nil {
 		return err
 	}
 	n := plural(c.Count, "partition")
@@ -50,7 +51,7 @@ type partitionDeleteCmd struct {
 
 // Run deletes partitions.
 func (c *partitionDeleteCmd) Run(inv *invocation) error {
-	if err := checkCount("COUNT", c.Count); err != nil {
+	if err := checkCount(c.Count, wire.MaxPartitionsPerRequest); err != nil {
 		return err
 	}
 	n := plural(c.Count, "partition")
@@ -75,12 +76,12 @@ type segmentCmd struct {
 type segmentDeleteCmd struct {
 	topicArgs `embed:""`
 	Partition uint32 `arg:"" name:"partition" help:"Id of the partition."`
-	Count     uint32 `arg:"" name:"count" help:"How many segments at most."`
+	Count     uint32 `arg:"" name:"count" help:"How many segments at most, 1 to 100000."`
 }
 
 // Run deletes segments.
 func (c *segmentDeleteCmd) Run(inv *invocation) error {
-	if err := checkCount("COUNT", c.Count); err != nil {
+	if err := checkCount(c.Count, maxSegments); err != nil {
 		return err
 	}
 	n := plural(c.Count, "segment")
@@ -97,9 +98,9 @@ func (c *segmentDeleteCmd) Run(inv *invocation) error {
 	return nil
 }
 
-func checkCount(name string, n uint32) error {
-	if n < 1 || n > maxCount {
-		return badUsage("%s is %d: it must be 1 to %d", name, n, maxCount)
+func checkCount(n, most uint32) error {
+	if n < 1 || n > most {
+		return badUsage("COUNT is %d: it must be 1 to %d", n, most)
 	}
 	return nil
 }

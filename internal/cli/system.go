@@ -20,10 +20,12 @@ type versionCmd struct{}
 
 // Run prints the version.
 func (c *versionCmd) Run(inv *invocation) error {
-	inv.out.Done(map[string]string{
-		"version": inv.Version, "protocol": wire.CurrentVersion.String(),
-	}, "whippet %s, protocol %s", inv.Version, wire.CurrentVersion)
+	inv.out.Done(versionDocument(inv.Version), "whippet %s, protocol %s", inv.Version, wire.CurrentVersion)
 	return nil
+}
+
+func versionDocument(version string) map[string]string {
+	return map[string]string{"version": version, "protocol": wire.CurrentVersion.String()}
 }
 
 // pingCmd measures round trips.
