@@ -128,8 +128,8 @@ func (c *ClusterFigures) once(ctx context.Context, x *fixture, p Plan) (res *Res
 	}
 	defer func() { err = errors.Join(err, x.dropTopic(ctx, p.Topic)) }()
 	res, err = Run(ctx, p, x.target(), nil)
-	if err == nil && res.Produce.Failures > 0 {
-		err = fmt.Errorf("%d requests failed", res.Produce.Failures)
+	if err == nil {
+		err = res.Err()
 	}
 	return res, err
 }
@@ -261,7 +261,7 @@ func (c *ClusterFigures) floor(ctx context.Context, p Plan, value func(*Result) 
 	if err != nil {
 		return 0, err
 	}
-	return value(res), nil
+	return value(res), res.Err()
 }
 
 // idle: what partitions cost that nobody uses.

@@ -103,13 +103,12 @@ func (r *runner) reader(ctx context.Context, c *client.Client, index int, cur *c
 				Strategy: wire.FromOffset(from), Count: uint32(n),
 			})
 			if err != nil {
-				rec.count(due, time.Now(), Counts{Failures: 1})
-				if inARow++; r.failed(ctx, fmt.Errorf("poll: %w", err), inARow) {
+				r.failed(ctx, rec, due, fmt.Errorf("poll: %w", err))
+				if inARow++; givesUp(ctx, inARow) {
 					return
 				}
 				continue
 			}
-			inARow = 0
 			got := Counts{Requests: 1}
 			for m := range polled.PolledMessages.Messages() {
 				got.Messages++
@@ -118,11 +117,14 @@ func (r *runner) reader(ctx context.Context, c *client.Client, index int, cur *c
 			}
 			polled.Release()
 			if got.Messages == 0 {
-				got.Empty = 1
-				if inARow++; r.failed(ctx, fmt.Errorf("poll: partition %d gave nothing from offset %d on", partition, from), inARow) {
+				rec.count(due, time.Now(), Counts{Empty: 1})
+				r.failed(ctx, rec, due, fmt.Errorf("poll: partition %d gave nothing from offset %d on, but has messages up to %d", partition, from, to-1))
+				if inARow++; givesUp(ctx, inARow) {
 					return
 				}
+				continue
 			}
+			inARow = 0
 			rec.done(due, time.Now(), got)
 		}
 	}
@@ -156,8 +158,8 @@ func (r *runner) tailer(ctx context.Context, c *client.Client, index int, partit
 				Strategy: wire.FromOffset(next[i]), Count: r.plan.PollMessages,
 			})
 			if err != nil {
-				rec.count(due, time.Now(), Counts{Failures: 1})
-				if inARow++; r.failed(ctx, fmt.Errorf("poll: %w", err), inARow) {
+				r.failed(ctx, rec, due, fmt.Errorf("poll: %w", err))
+				if inARow++; givesUp(ctx, inARow) {
 					return
 				}
 				continue

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/whippetmq/whippet/client"
@@ -98,8 +99,8 @@ func (r *runner) sender(ctx context.Context, c *client.Client, producer int, tur
 		}
 		_, err := c.Send(ctx, r.stream, r.topic, wire.PartitionID(turn.take()), messages[:n]...)
 		if err != nil {
-			rec.count(due, time.Now(), Counts{Failures: 1})
-			if inARow++; r.failed(ctx, fmt.Errorf("send: %w", err), inARow) {
+			r.failed(ctx, rec, due, fmt.Errorf("send: %w", err))
+			if inARow++; givesUp(ctx, inARow) {
 				return
 			}
 			continue
@@ -134,7 +135,7 @@ func (r *runner) batchingProducer(ctx context.Context, c *client.Client, index i
 	body := payload(p.MessageBytes)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	var failures failureCount
+	var inARow atomic.Int32 // failures, as the callbacks saw them
 	defer func() {
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
@@ -172,17 +173,17 @@ func (r *runner) batchingProducer(ctx context.Context, c *client.Client, index i
 			if i == n-1 {
 				f = func(_ client.Confirmation, err error) {
 					if err != nil {
-						rec.count(due, time.Now(), Counts{Failures: 1})
-						failures.add(err)
+						r.failed(ctx, rec, due, fmt.Errorf("send: %w", err))
+						inARow.Add(1)
 					} else {
-						failures.clear()
+						inARow.Store(0)
 						rec.done(due, time.Now(), Counts{Requests: 1, Messages: uint64(n), Bytes: uint64(n * p.MessageBytes)})
 					}
 					<-slots
 				}
 			}
 			if err := producer.Enqueue(ctx, m, f); err != nil {
-				r.failed(ctx, fmt.Errorf("send: %w", err), 0)
+				r.failed(ctx, rec, due, fmt.Errorf("send: %w", err))
 				return
 			}
 		}
@@ -191,34 +192,8 @@ func (r *runner) batchingProducer(ctx context.Context, c *client.Client, index i
 			_ = producer.Flush(flushCtx) // the last, partial batch
 			cancel()
 		}
-		if n, err := failures.get(); err != nil && r.failed(ctx, fmt.Errorf("send: %w", err), n) {
+		if givesUp(ctx, int(inARow.Load())) {
 			return
 		}
 	}
-}
-
-// failureCount counts failures in a row, from another goroutine.
-type failureCount struct {
-	mu  sync.Mutex
-	err error
-	n   int
-}
-
-func (f *failureCount) add(err error) {
-	f.mu.Lock()
-	f.err = err
-	f.n++
-	f.mu.Unlock()
-}
-
-func (f *failureCount) clear() {
-	f.mu.Lock()
-	f.err, f.n = nil, 0
-	f.mu.Unlock()
-}
-
-func (f *failureCount) get() (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.n, f.err
 }

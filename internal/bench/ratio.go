@@ -218,10 +218,10 @@ func (c *Ratio) once(ctx context.Context, k ratioCase, p Plan, useFloor bool) (v
 	if err != nil {
 		return 0, 0, err
 	}
+	if err := res.Err(); err != nil {
+		return 0, 0, err
+	}
 	for _, s := range []*Side{res.Produce, res.Consume} {
-		if s != nil && s.Failures > 0 {
-			return 0, 0, fmt.Errorf("%d requests failed", s.Failures)
-		}
 		if s != nil && s.Bytes > 0 && res.Server != nil {
 			cpuPerGB = res.Server.CPUSeconds / (float64(s.Bytes) / 1e9)
 		}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -26,6 +27,28 @@ type Result struct {
 	Routing       Routing `json:"routing"`
 	WarmUpRouting Routing `json:"warm_up_routing"`
 	Series        []Point `json:"series"`
+
+	failure error // of the first request that failed
+}
+
+// counts are those of both directions.
+func (r *Result) counts() (c Counts) {
+	for _, s := range []*Side{r.Produce, r.Consume} {
+		if s != nil {
+			c.add(s.Counts)
+		}
+	}
+	return c
+}
+
+// Err says how many requests of the measured part failed, and wraps the first failure; nil = none did. A measurement
+// that expects failures, such as that of a node's death, does not ask.
+func (r *Result) Err() error {
+	c := r.counts()
+	if c.Failures == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d requests failed, the first: %w", c.Failures, c.Requests+c.Failures, r.failure)
 }
 
 // Side is one direction of a run.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ type Target struct {
 }
 
 // Run does one run. Progress lines go to progress (nil = none). When ctx ends the run stops early and what was measured
-// is still returned.
+// is still returned. Requests that fail are no error of Run as long as something was measured: see Result.Err.
 func Run(ctx context.Context, p Plan, t Target, progress io.Writer) (*Result, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -153,7 +154,7 @@ func (r *runner) fill(ctx context.Context) error {
 			return fmt.Errorf("fill the topic: %w", err)
 		}
 		if res.Produce.Messages < p.Fill {
-			return fmt.Errorf("fill the topic: only %d of %d messages were taken", res.Produce.Messages, p.Fill)
+			return fmt.Errorf("fill the topic: only %d of %d messages were taken: %w", res.Produce.Messages, p.Fill, cmp.Or(res.Err(), context.Cause(ctx)))
 		}
 	}
 	return nil
@@ -317,15 +318,10 @@ func (r *runner) finish(res *Result, from time.Time, serverBefore Usage, serverE
 		u = u.since(clientBefore)
 		res.Client = &u
 	}
-	done := uint64(0)
-	for _, s := range []*Side{res.Produce, res.Consume} {
-		if s != nil {
-			done += s.Messages
-		}
-	}
-	if done == 0 {
-		if err := r.firstFailure(); err != nil {
-			return nil, err
+	res.failure = r.firstFailure()
+	if res.counts().Messages == 0 {
+		if res.failure != nil {
+			return nil, res.failure
 		}
 		return nil, errors.New("nothing was measured: the run ended during its warm-up, or there were no messages")
 	}
@@ -371,21 +367,25 @@ func (r *runner) claim(n int) int {
 	return int(min(max(left, 0), int64(n)))
 }
 
-// mostFailures is how many requests may fail before a run without one success is given up.
+// mostFailures is how many requests of a worker may fail in a row before it gives up.
 const mostFailures = 100
 
-// failed keeps the first failure and reports whether the worker should give up.
-func (r *runner) failed(ctx context.Context, err error, inARow int) bool {
+// failed counts a request that was due at due and failed, and keeps the first failure. What fails because the run was
+// told to stop is none.
+func (r *runner) failed(ctx context.Context, rec *recorder, due time.Time, err error) {
 	if ctx.Err() != nil {
-		return true
+		return
 	}
 	r.failMu.Lock()
 	if r.failure == nil {
 		r.failure = err
 	}
 	r.failMu.Unlock()
-	return inARow >= mostFailures
+	rec.count(due, time.Now(), Counts{Failures: 1})
 }
+
+// givesUp reports whether a worker with so many failures in a row should end.
+func givesUp(ctx context.Context, inARow int) bool { return ctx.Err() != nil || inARow >= mostFailures }
 
 func (r *runner) firstFailure() error {
 	r.failMu.Lock()

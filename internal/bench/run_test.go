@@ -2,8 +2,11 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,16 +20,24 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func floorTarget(t *testing.T) Target {
 	t.Helper()
+	target, _ := mortalTarget(t)
+	return target
+}
+
+// mortalTarget is a floor that kill ends early.
+func mortalTarget(t *testing.T) (target Target, kill func()) {
+	t.Helper()
 	dir := t.TempDir()
 	s, err := floor.Start(t.Context(), "127.0.0.1:0", dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() })
+	kill = sync.OnceFunc(func() { _ = s.Close() })
+	t.Cleanup(kill)
 	return Target{
 		Name: "floor", PID: os.Getpid(), Data: dir,
 		Options: client.Options{Addresses: []string{s.Address()}, Username: "iggy", Password: "iggy"},
-	}
+	}, kill
 }
 
 func plan(kind string) Plan {
@@ -107,6 +118,80 @@ func TestRunReportsWhatFails(t *testing.T) {
 	p.Messages = 10
 	if _, err := Run(ctx, p, target, nil); err == nil {
 		t.Error("no server is no error")
+	}
+}
+
+// killer ends the server when so many requests were answered, while more are under way.
+type killer struct {
+	left atomic.Int32
+	kill chan struct{}
+}
+
+func (k *killer) answered() {
+	if k.left.Add(-1) == 0 {
+		close(k.kill)
+	}
+}
+
+// OnSend counts a send.
+func (k *killer) OnSend(string, string, int, int, time.Duration) { k.answered() }
+
+// OnPoll counts a poll.
+func (k *killer) OnPoll(int, int, time.Duration, error) { k.answered() }
+
+// What was measured before the server died is told, and so is that it died.
+func TestServerDiesUnderLoad(t *testing.T) {
+	for name, change := range map[string]func(*Plan){
+		"send":     func(p *Plan) { p.Kind, p.API = Produce, APISend },
+		"producer": func(p *Plan) { p.Kind, p.API = Produce, APIProducer },
+		"rate":     func(p *Plan) { p.Kind, p.API, p.Rate = Produce, APIProducer, 10_000 },
+		"consume":  func(p *Plan) { p.Kind, p.Fill = Consume, 1000 },
+		"mixed":    func(p *Plan) { p.Kind = Mixed },
+	} {
+		t.Run(name, func(t *testing.T) {
+			target, kill := mortalTarget(t)
+			k := &killer{kill: make(chan struct{})}
+			k.left.Store(300) // more than fill the topic
+			target.Options.Hooks = []client.Hook{k}
+			target.Options.Reconnect.Disabled = true
+			go func() {
+				<-k.kill
+				kill()
+			}()
+			p := plan("")
+			p.Duration = Seconds(time.Second)
+			change(&p)
+			res, err := Run(t.Context(), p, target, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := res.counts()
+			if err := res.Err(); c.Messages == 0 || c.Failures == 0 || err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%d of %d requests failed, the first: ", c.Failures, c.Requests+c.Failures)) {
+				t.Errorf("%+v: %v", c, err)
+			}
+		})
+	}
+}
+
+// Requests that end because the run was told to stop have not failed.
+func TestStoppedRunHasNoFailures(t *testing.T) {
+	for _, api := range []string{APISend, APIProducer} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		target, _ := mortalTarget(t)
+		k := &killer{kill: make(chan struct{})}
+		k.left.Store(100)
+		target.Options.Hooks = []client.Hook{k}
+		go func() {
+			<-k.kill
+			cancel()
+		}()
+		p := plan(Mixed)
+		p.API, p.Duration = api, Seconds(time.Minute)
+		res, err := Run(ctx, p, target, nil)
+		if err != nil || res.Err() != nil || res.Produce.Messages == 0 {
+			t.Errorf("%s: %v, %+v", api, err, res)
+		}
 	}
 }
 
