@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,26 +32,30 @@ type benchCmd struct {
 
 // benchFlags are common to all runs.
 type benchFlags struct {
-	Partitions uint32  `name:"partitions" default:"1" placeholder:"N" help:"Partitions of the topic (${default})."`
-	Size       string  `name:"message-size" default:"1000B" placeholder:"SIZE" help:"Payload of a message (${default})."`
-	InFlight   int     `name:"in-flight" default:"1" placeholder:"N" help:"Unanswered requests per connection, at most 16 (${default})."`
-	Duration   string  `name:"duration" default:"10s" placeholder:"TIME" help:"How long to measure (${default})."`
-	Messages   uint64  `name:"messages" placeholder:"N" help:"Measure N messages instead of a time."`
-	WarmUp     string  `name:"warm-up" default:"1s" placeholder:"TIME" help:"How long to run before measuring (${default})."`
-	Durability string  `name:"durability" enum:"replicated,persisted" default:"replicated" help:"Of the topic: replicated or persisted (${default})."`
-	Stream     string  `name:"stream" default:"bench" placeholder:"NAME" help:"Stream to use; made when it is not there (${default})."`
-	Topic      string  `name:"topic" placeholder:"NAME" help:"Topic to use; made when it is not there. Default: a new one."`
-	Start      bool    `name:"start-server" help:"Start a server of its own, as a separate process (the default without a connection string)."`
-	Data       string  `name:"data" placeholder:"DIR" help:"Directory for the files of that server. Default: a temporary one."`
-	Report     string  `name:"report" placeholder:"FILE" help:"Write an HTML report with plots to FILE."`
-	Profile    string  `name:"cpu-profile" placeholder:"FILE" help:"Write a CPU profile of the client to FILE, and of a server of its own to FILE.server (go tool pprof)."`
-	Rate       float64 `name:"rate" placeholder:"N" help:"Offer N messages per second over all producers and measure latency from the time each was due; 0 sends as fast as it goes."`
+	Partitions uint32 `name:"partitions" default:"1" placeholder:"N" help:"Partitions of the topic (${default})."`
+	Size       string `name:"message-size" default:"1000B" placeholder:"SIZE" help:"Payload of a message (${default})."`
+	InFlight   int    `name:"in-flight" default:"1" placeholder:"N" help:"Unanswered requests per connection, at most 16 (${default})."`
+	Duration   string `name:"duration" default:"10s" placeholder:"TIME" help:"How long to measure (${default})."`
+	Messages   uint64 `name:"messages" placeholder:"N" help:"Measure N messages instead of a time."`
+	WarmUp     string `name:"warm-up" default:"1s" placeholder:"TIME" help:"How long to run before measuring (${default})."`
+	Durability string `name:"durability" enum:"replicated,persisted" default:"replicated" help:"Of the topic: replicated or persisted (${default})."`
+	Stream     string `name:"stream" default:"bench" placeholder:"NAME" help:"Stream to use; made when it is not there (${default})."`
+	Topic      string `name:"topic" placeholder:"NAME" help:"Topic to use; made when it is not there. Default: a new one."`
+	Start      bool   `name:"start-server" help:"Start a server of its own, as a separate process (the default without a connection string)."`
+	Data       string `name:"data" placeholder:"DIR" help:"Directory for the files of that server. Default: a temporary one."`
+	Report     string `name:"report" placeholder:"FILE" help:"Write an HTML report with plots to FILE."`
+	Profile    string `name:"cpu-profile" placeholder:"FILE" help:"Write a CPU profile of the client to FILE, and of a server of its own to FILE.server (go tool pprof)."`
 }
 
 type produceFlags struct {
-	Producers int    `name:"producers" aliases:"connections" default:"1" placeholder:"N" help:"Producers, each with a connection of its own (${default})."`
-	Batch     int    `name:"batch-messages" aliases:"batch" default:"1000" placeholder:"N" help:"Messages per request (${default})."`
-	API       string `name:"api" enum:"send,producer" default:"producer" help:"How the client sends: producer (messages through the batching producer) or send (one call per request)."`
+	Producers int     `name:"producers" aliases:"connections" default:"1" placeholder:"N" help:"Producers, each with a connection of its own (${default})."`
+	Batch     int     `name:"batch-messages" aliases:"batch" default:"1000" placeholder:"N" help:"Messages per request (${default})."`
+	Rate      float64 `name:"rate" placeholder:"N" help:"Offer N messages per second over all producers and measure latency from the time each was due; 0 sends as fast as it goes."`
+	API       string  `name:"api" enum:"send,producer" default:"producer" help:"How the client sends: producer (messages through the batching producer) or send (one call per request)."`
+}
+
+func (f produceFlags) into(p *bench.Plan) {
+	p.Producers, p.BatchMessages, p.Rate, p.API = f.Producers, f.Batch, f.Rate, f.API
 }
 
 type consumeFlags struct {
@@ -68,7 +73,7 @@ type fillFlags struct {
 func (f benchFlags) plan(kind string) (bench.Plan, error) {
 	p := bench.Plan{
 		Kind: kind, Stream: f.Stream, Topic: f.Topic, Partitions: f.Partitions, Durability: f.Durability,
-		InFlight: f.InFlight, Rate: f.Rate, Messages: f.Messages, BatchMessages: 1, API: bench.APIProducer,
+		InFlight: f.InFlight, Messages: f.Messages, BatchMessages: 1, API: bench.APIProducer,
 	}
 	size, err := units.ParseSize(f.Size)
 	if err != nil {
@@ -101,7 +106,7 @@ type benchProduceCmd struct {
 
 func (c *benchProduceCmd) plan() (bench.Plan, error) {
 	p, err := c.benchFlags.plan(bench.Produce)
-	p.Producers, p.BatchMessages, p.API = c.Producers, c.Batch, c.API
+	c.produceFlags.into(&p)
 	return p, err
 }
 
@@ -152,7 +157,8 @@ func (c *benchMixedCmd) Run(inv *invocation) error {
 	if err != nil {
 		return err
 	}
-	p.Producers, p.BatchMessages, p.API, p.Consumers, p.PollMessages = c.Producers, c.Batch, c.API, c.Consumers, c.Poll
+	c.produceFlags.into(&p)
+	p.Consumers, p.PollMessages = c.Consumers, c.Poll
 	return inv.bench(p, c.benchFlags, false)
 }
 
@@ -193,6 +199,11 @@ func (inv *invocation) bench(p bench.Plan, f benchFlags, useFloor bool) (err err
 	if err := p.Check(); err != nil {
 		return badUsage("%v", err)
 	}
+	file, err := openReport(f.Report)
+	if err != nil {
+		return err
+	}
+	defer file.close()
 	target, stop, err := inv.benchTarget(f, useFloor)
 	if err != nil {
 		return err
@@ -220,24 +231,12 @@ func (inv *invocation) bench(p bench.Plan, f benchFlags, useFloor bool) (err err
 	if err != nil {
 		return failed(err, "run the benchmark")
 	}
-	if f.Report != "" {
-		if err := writeReport(f.Report, res.Page(commandLine(inv.Args))); err != nil {
-			return err
-		}
-	}
-	if inv.out.JSON {
-		inv.out.Document(res)
-		return nil
-	}
 	t := res.Table()
-	inv.out.Sheet(output.Sheet{Header: t.Header, Rows: t.Rows})
+	inv.out.Sheet(output.Sheet{Header: t.Header, Rows: t.Rows, Doc: res})
 	for _, n := range res.Notes() {
 		inv.out.Line("%s", n)
 	}
-	if f.Report != "" {
-		inv.out.Line("report: %s", f.Report)
-	}
-	return nil
+	return errors.Join(res.Err(), file.write(inv, res.Page(commandLine(inv.Args))))
 }
 
 // benchTarget finds or starts what is measured.
@@ -268,16 +267,59 @@ func (inv *invocation) benchTarget(f benchFlags, useFloor bool) (t bench.Target,
 	return t, own.Stop, nil
 }
 
-func writeReport(path string, page report.Page) error {
-	f, err := os.Create(path)
+// reportFile is where the report of a run goes; nil = no report.
+type reportFile struct {
+	path  string
+	empty bool // made by openReport, and nothing is in it yet
+}
+
+// openReport makes sure that a report can be written, before anything is measured: after it, minutes would be lost. A
+// report that is there stays as it is until the new one is written.
+func openReport(path string) (*reportFile, error) {
+	if path == "" {
+		return nil, nil
+	}
+	r := &reportFile{path: path, empty: true}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if errors.Is(err, fs.ErrExist) {
+		r.empty = false
+		f, err = os.OpenFile(path, os.O_WRONLY, 0)
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--report: nothing was measured, because the report cannot be written: %w", err)
+	}
+	return r, nil
+}
+
+// write writes the report and says where it is. The result is printed before it, so that it is not lost with the report.
+func (r *reportFile) write(inv *invocation, page report.Page) error {
+	if r == nil {
+		return nil
+	}
+	f, err := os.Create(r.path)
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
+	r.empty = false
 	err = page.Write(f)
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	inv.out.Line("report: %s", r.path)
+	return nil
+}
+
+// close removes a file that was made for a report that was never written.
+func (r *reportFile) close() {
+	if r != nil && r.empty {
+		_ = os.Remove(r.path)
+	}
 }
 
 // commandLine is the command as it can be typed again, secrets left out.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -49,20 +50,20 @@ func (c *benchClusterCmd) Run(inv *invocation) error {
 	if err := f.Check(); err != nil {
 		return badUsage("%v", err)
 	}
+	file, err := openReport(c.Report)
+	if err != nil {
+		return err
+	}
+	defer file.close()
 	inv.out.Executing("bench cluster: three nodes, %d rounds of %s", c.Rounds, units.Duration(length))
 	figures, runErr := f.Run(inv.ctx)
+	if len(figures) == 0 {
+		return runErr
+	}
 	t := bench.Figures(figures)
-	if c.Report != "" && len(figures) > 0 {
-		page := report.Page{
-			Title: "whippet bench cluster", Subtitle: time.Now().Format(time.RFC3339), Footer: commandLine(inv.Args),
-			Tables: []report.Table{{Title: "Three nodes on one machine", Header: t.Header, Rows: t.Rows}},
-		}
-		if err := writeReport(c.Report, page); err != nil {
-			return err
-		}
-	}
-	if len(figures) > 0 {
-		inv.out.Sheet(output.Sheet{Header: t.Header, Rows: t.Rows, Doc: figures})
-	}
-	return runErr
+	inv.out.Sheet(output.Sheet{Header: t.Header, Rows: t.Rows, Doc: figures})
+	return errors.Join(runErr, file.write(inv, report.Page{
+		Title: "whippet bench cluster", Subtitle: time.Now().Format(time.RFC3339), Footer: commandLine(inv.Args),
+		Tables: []report.Table{{Title: "Three nodes on one machine", Header: t.Header, Rows: t.Rows}},
+	}))
 }

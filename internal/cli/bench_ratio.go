@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,24 +45,24 @@ func (c *benchRatioCmd) Run(inv *invocation) error {
 	if inv.globals.Quiet {
 		progress = nil
 	}
+	file, err := openReport(c.Report)
+	if err != nil {
+		return err
+	}
+	defer file.close()
 	inv.out.Executing("bench ratio: server and floor in turns, %d rounds of %s", c.Rounds, units.Duration(length))
 	r := &bench.Ratio{
 		Executable: exe, Dir: c.Data, Rounds: c.Rounds, InFlight: c.InFlight, Only: c.Only, Progress: progress,
 		Length: time.Duration(length) * time.Microsecond, WarmUp: time.Duration(warm) * time.Microsecond,
 	}
 	rows, runErr := r.Run(inv.ctx)
+	if len(rows) == 0 {
+		return runErr
+	}
 	t := bench.Ratios(rows)
-	if c.Report != "" && len(rows) > 0 {
-		page := report.Page{
-			Title: "whippet bench ratio", Subtitle: time.Now().Format(time.RFC3339), Footer: commandLine(inv.Args),
-			Tables: []report.Table{{Title: "Server against the floor", Header: t.Header, Rows: t.Rows}},
-		}
-		if err := writeReport(c.Report, page); err != nil {
-			return err
-		}
-	}
-	if len(rows) > 0 {
-		inv.out.Sheet(output.Sheet{Header: t.Header, Rows: t.Rows, Doc: rows})
-	}
-	return runErr
+	inv.out.Sheet(output.Sheet{Header: t.Header, Rows: t.Rows, Doc: rows})
+	return errors.Join(runErr, file.write(inv, report.Page{
+		Title: "whippet bench ratio", Subtitle: time.Now().Format(time.RFC3339), Footer: commandLine(inv.Args),
+		Tables: []report.Table{{Title: "Server against the floor", Header: t.Header, Rows: t.Rows}},
+	}))
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -59,29 +60,26 @@ func (c *benchSplitCmd) Run(inv *invocation) error {
 	if err := s.Check(); err != nil {
 		return badUsage("%v", err)
 	}
+	file, err := openReport(c.Report)
+	if err != nil {
+		return err
+	}
+	defer file.close()
 	inv.out.Executing("bench split-primaries: three nodes, %d producers, %d rounds of %s", c.Producers, c.Rounds, units.Duration(length))
 	res, runErr := s.Run(inv.ctx)
 	if res == nil || len(res.Rows) == 0 {
 		return runErr
 	}
-	if c.Report != "" {
-		if err := writeReport(c.Report, res.Page(commandLine(inv.Args))); err != nil {
-			return err
-		}
-	}
 	if inv.out.JSON {
 		inv.out.Document(res)
-		return runErr
+	} else {
+		rows, figures := res.Table(), bench.Figures(res.Figures)
+		inv.out.Line("%s", res.Summary())
+		inv.out.Sheet(output.Sheet{Header: rows.Header, Rows: rows.Rows})
+		inv.out.Sheet(output.Sheet{Header: figures.Header, Rows: figures.Rows})
+		for _, n := range res.Notes {
+			inv.out.Line("%s", n)
+		}
 	}
-	rows, figures := res.Table(), bench.Figures(res.Figures)
-	inv.out.Line("%s", res.Summary())
-	inv.out.Sheet(output.Sheet{Header: rows.Header, Rows: rows.Rows})
-	inv.out.Sheet(output.Sheet{Header: figures.Header, Rows: figures.Rows})
-	for _, n := range res.Notes {
-		inv.out.Line("%s", n)
-	}
-	if c.Report != "" {
-		inv.out.Line("report: %s", c.Report)
-	}
-	return runErr
+	return errors.Join(runErr, file.write(inv, res.Page(commandLine(inv.Args))))
 }
