@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -53,13 +54,21 @@ func (e element) get(field string) any {
 	return v
 }
 
+// bad reports a field, once: what follows from a value that cannot be used is no news.
 func (e element) bad(field, takes string) {
+	if e.refused(field) {
+		return
+	}
 	given := "nothing"
 	if v := e.get(field); v != nil {
 		given = show(v)
 	}
 	key := e.path + "." + field
-	e.l.problem(&Problem{Key: key, Given: given, Takes: "takes " + takes, Where: e.l.origins[key].Where})
+	e.l.problem(&Problem{Key: key, Given: given, Takes: "takes " + takes, Where: e.l.where(key)})
+}
+
+func (e element) refused(field string) bool {
+	return slices.ContainsFunc(e.l.problems, func(p *Problem) bool { return p.Key == e.path+"."+field })
 }
 
 func (e element) text(field string) string {
@@ -157,8 +166,8 @@ func (l *loader) issuers() []TrustedIssuer {
 
 // checkCluster holds the rules over the whole roster.
 func (c *Config) checkCluster(l *loader) {
-	bad := func(key, given, takes string) {
-		l.problem(&Problem{Key: key, Given: given, Takes: takes, Where: l.origins[key].Where})
+	bad := func(key, given, takes string, from ...string) {
+		l.relation(&Problem{Key: key, Given: given, Takes: takes, from: from})
 	}
 	nodes := c.Cluster.Nodes
 	if len(nodes) > 255 {
@@ -176,7 +185,7 @@ func (c *Config) checkCluster(l *loader) {
 			bad(at+".name", strconv.Quote(n.Name), fmt.Sprintf("is the name of cluster.nodes.%d already", j))
 		}
 		if j, twice := ids[n.ReplicaID]; twice {
-			bad(at+".replica_id", strconv.Itoa(int(n.ReplicaID)), fmt.Sprintf("is the id of cluster.nodes.%d already", j))
+			bad(at+".replica_id", strconv.Itoa(int(n.ReplicaID)), fmt.Sprintf("is the id of cluster.nodes.%d already", j), fmt.Sprintf("cluster.nodes.%d.replica_id", j))
 		}
 		if int(n.ReplicaID) >= len(nodes) {
 			bad(at+".replica_id", strconv.Itoa(int(n.ReplicaID)), fmt.Sprintf("takes a number below the %d nodes of the roster", len(nodes)))
@@ -196,7 +205,7 @@ func (c *Config) checkCluster(l *loader) {
 			}
 			ep := endpoint{n.IP.String(), p.port}
 			if o, twice := used[ep]; twice {
-				bad(at+".ports."+p.field, strconv.Itoa(int(p.port)), "collides with "+o)
+				bad(at+".ports."+p.field, strconv.Itoa(int(p.port)), "collides with "+o, at+".ip")
 			}
 			used[ep] = at + ".ports." + p.field
 		}
@@ -213,12 +222,7 @@ func (c *Config) checkCluster(l *loader) {
 	if c.ReplicaID < 0 {
 		bad("--replica-id", "nothing", "must name this node's entry of cluster.nodes when cluster.enabled is true")
 	} else if _, ok := ids[uint8(c.ReplicaID)]; !ok && len(nodes) > 0 {
-		bad("--replica-id", strconv.Itoa(c.ReplicaID), "is not in cluster.nodes")
-	}
-	for _, s := range []struct{ key, value string }{{"cluster.auth.shared_secret", c.Cluster.Secret}, {"cluster.auth.previous_shared_secret", c.Cluster.PreviousSecret}} {
-		if s.value != "" && len(s.value) < 32 {
-			bad(s.key, fmt.Sprintf("%d bytes", len(s.value)), "takes at least 32 bytes")
-		}
+		bad("--replica-id", strconv.Itoa(c.ReplicaID), "is not in cluster.nodes", "cluster.nodes")
 	}
 	if c.Cluster.Secret != "" && c.Cluster.Secret == c.Cluster.PreviousSecret {
 		bad("cluster.auth.previous_shared_secret", mask, "takes another value than cluster.auth.shared_secret")
@@ -227,17 +231,17 @@ func (c *Config) checkCluster(l *loader) {
 		bad("cluster.auth.shared_secret", "nothing", "takes at least 32 bytes when cluster.auth.enabled is true")
 	}
 	if c.Cluster.TLS.Enabled && !c.Cluster.AuthEnabled {
-		bad("cluster.tls.enabled", "true", "needs cluster.auth.enabled = true")
+		bad("cluster.tls.enabled", "true", "needs cluster.auth.enabled = true", "cluster.auth.enabled")
 	}
 	if !c.Cluster.AuthEnabled {
 		for i, n := range nodes {
 			if n.IP.IsValid() && !n.IP.IsLoopback() {
-				bad("cluster.auth.enabled", "false", fmt.Sprintf("may be off only while every address of the roster is loopback; cluster.nodes.%d has %s", i, n.IP))
+				bad("cluster.auth.enabled", "false", fmt.Sprintf("may be off only while every address of the roster is loopback; cluster.nodes.%d has %s", i, n.IP), fmt.Sprintf("cluster.nodes.%d.ip", i))
 				break
 			}
 		}
 	}
 	if c.Groups.SessionTimeout <= c.Cluster.HeartbeatTimeout {
-		bad("consumer_group.session_timeout", FormatDuration(c.Groups.SessionTimeout), "takes more than cluster.heartbeat_timeout ("+FormatDuration(c.Cluster.HeartbeatTimeout)+")")
+		l.limit("cluster.heartbeat_timeout", "less than", "consumer_group.session_timeout", "more than")
 	}
 }

@@ -169,6 +169,10 @@ func (l *loader) element(name, v string, arrays map[string][]any) (string, bool)
 			} else if rest != strings.ToUpper(strings.ReplaceAll(f, ".", "_")) {
 				continue
 			}
+			if arrays[path] == nil { // what a file has is replaced
+				maps.DeleteFunc(l.origins, func(k string, _ Origin) bool { return strings.HasPrefix(k, path+".") })
+				l.origins[path] = Origin{Source: "variable", Where: envName(path) + "_*"}
+			}
 			arrays[path] = grow(arrays[path], i)
 			m, _ := arrays[path][i].(map[string]any)
 			if m == nil {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net"
 	"slices"
@@ -119,6 +120,19 @@ func address() rule[string] {
 	}}
 }
 
+// Secrets that are given must be good ones even while nothing uses them: they would fail on the day they are needed.
+
+func encryptionKey() rule[string] {
+	return rule[string]{"base64 of 32 bytes", func(s string) bool {
+		k, err := base64.StdEncoding.DecodeString(s)
+		return s == "" || err == nil && len(k) == 32
+	}}
+}
+
+func sharedSecret() rule[string] {
+	return rule[string]{"at least 32 bytes", func(s string) bool { return s == "" || len(s) >= 32 }}
+}
+
 func (k key) secretly() key            { k.secret = true; return k }
 func (k key) formerly(o ...string) key { k.old = append(k.old, o...); return k }
 
@@ -225,7 +239,7 @@ func table() []key {
 		dur("logging.retention", func(c *Config) *time.Duration { return &c.Logging.Retention }).formerly("system.logging.retention"),
 		dur("logging.sysinfo_print_interval", func(c *Config) *time.Duration { return &c.Logging.SysinfoInterval }).formerly("system.logging.sysinfo_print_interval"),
 		flag("encryption.enabled", func(c *Config) *bool { return &c.Crypt.Enabled }).formerly("system.encryption.enabled"),
-		str("encryption.key", "base64 of 32 bytes", func(c *Config) *string { return &c.Crypt.Key }).secretly().formerly("system.encryption.key"),
+		str("encryption.key", "", func(c *Config) *string { return &c.Crypt.Key }, encryptionKey()).secretly().formerly("system.encryption.key"),
 		flag("telemetry.enabled", func(c *Config) *bool { return &c.Telemetry.Enabled }),
 		str("telemetry.service_name", "a text", func(c *Config) *string { return &c.Telemetry.ServiceName }),
 		str("telemetry.logs.transport", "", func(c *Config) *string { return &c.Telemetry.LogsTransport }, oneOf("grpc", "http")),
@@ -240,8 +254,8 @@ func table() []key {
 		str("cluster.placement", "", func(c *Config) *string { return &c.Cluster.Placement }, oneOf("spread", "leader")),
 		flag("cluster.rebalance", func(c *Config) *bool { return &c.Cluster.Rebalance }),
 		flag("cluster.auth.enabled", func(c *Config) *bool { return &c.Cluster.AuthEnabled }),
-		str("cluster.auth.shared_secret", "at least 32 bytes", func(c *Config) *string { return &c.Cluster.Secret }).secretly(),
-		str("cluster.auth.previous_shared_secret", "at least 32 bytes", func(c *Config) *string { return &c.Cluster.PreviousSecret }).secretly(),
+		str("cluster.auth.shared_secret", "", func(c *Config) *string { return &c.Cluster.Secret }, sharedSecret()).secretly(),
+		str("cluster.auth.previous_shared_secret", "", func(c *Config) *string { return &c.Cluster.PreviousSecret }, sharedSecret()).secretly(),
 		flag("cluster.tls.enabled", func(c *Config) *bool { return &c.Cluster.TLS.Enabled }),
 		flag("cluster.tls.self_signed", func(c *Config) *bool { return &c.Cluster.TLS.SelfSigned }),
 		str("cluster.tls.cert_file", "a file", func(c *Config) *string { return &c.Cluster.TLS.CertFile }),

@@ -75,6 +75,8 @@ type Problem struct {
 	Takes string
 	// Where is the file and line or the variable.
 	Where string
+
+	from []string // other keys whose values it follows from
 }
 
 // Error names the key, what was given, and what it takes.
@@ -122,6 +124,7 @@ func Load(o Options) (*Config, *Report, error) {
 	l.variables(env)
 	l.flags()
 	c := l.build()
+	l.values = len(l.problems)
 	c.Root = rootFrom(env, o.DefaultRoot, l.rep)
 	c.check(l)
 	if len(l.problems) > 0 {
@@ -143,6 +146,7 @@ type loader struct {
 	origins  map[string]Origin
 	k        *koanf.Koanf
 	problems []*Problem
+	values   int // the first so many problems are of single values, the rest of how values relate
 	inert    []string
 }
 
@@ -242,7 +246,36 @@ func (l *loader) layer(text []byte, name, source string) error {
 		put(canon, path, v)
 		l.origins[path] = Origin{Source: source, Where: where(path)}
 	})
+	for path := range lines {
+		if inTables(path) {
+			l.origins[path] = Origin{Source: source, Where: where(path)}
+		}
+	}
 	return l.merge(canon)
+}
+
+// inTables reports whether a path lies in an array of tables.
+func inTables(path string) bool {
+	for t := range tables {
+		if strings.HasPrefix(path, t+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// where is where a key was set, or what it is a part of.
+func (l *loader) where(key string) string {
+	for {
+		if o, ok := l.origins[key]; ok {
+			return o.Where
+		}
+		i := strings.LastIndexByte(key, '.')
+		if i < 0 {
+			return ""
+		}
+		key = key[:i]
+	}
 }
 
 // walk visits the known keys of a nested map under their present names and

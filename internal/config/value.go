@@ -12,12 +12,12 @@ import (
 // ByteSize is a number of bytes.
 type ByteSize int64
 
-// String renders the size in the largest binary unit that divides it.
+// String renders the size in the largest unit that divides it, binary or decimal: 64 MiB, 500 MB.
 func (b ByteSize) String() string {
 	units := []struct {
 		name string
 		n    ByteSize
-	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+	}{{"TiB", 1 << 40}, {"TB", 1e12}, {"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"KB", 1e3}}
 	for _, u := range units {
 		if b != 0 && b%u.n == 0 {
 			return strconv.FormatInt(int64(b/u.n), 10) + " " + u.name
