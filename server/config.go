@@ -1,10 +1,6 @@
 package server
 
-import (
-	"fmt"
-
-	"github.com/whippetmq/whippet/internal/config"
-)
+import "github.com/whippetmq/whippet/internal/config"
 
 // Config is the configuration of a node. Its fields are named after the keys of
 // the configuration file.
@@ -23,24 +19,3 @@ func DefaultConfig() *Config { return config.Default() }
 // in this order, later wins. The error names each key that cannot be used, what
 // was given and what it takes.
 func LoadConfig(o LoadOptions) (*Config, *LoadReport, error) { return config.Load(o) }
-
-// offered refuses what a configuration asks for and this version does not have:
-// to run without it would break a promise.
-func offered(c *Config) error {
-	for _, f := range []struct {
-		on   bool
-		key  string
-		what string
-	}{
-		{c.Crypt.Enabled, "encryption.enabled", "encryption at rest"},
-		{c.Telemetry.Enabled, "telemetry.enabled", "telemetry export"},
-	} {
-		if f.on {
-			return fmt.Errorf("%s: got true, but this version does not offer %s: it takes false", f.key, f.what)
-		}
-	}
-	if !c.TCP.Enabled {
-		return fmt.Errorf("tcp.enabled: got false, but TCP is the only transport of this version: it takes true")
-	}
-	return nil
-}

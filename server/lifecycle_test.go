@@ -302,6 +302,12 @@ func TestWrongConfigurationOpensNothing(t *testing.T) {
 		"no transport":      {func(c *Config) { c.TCP.Enabled = false }, "tcp.enabled"},
 		"port taken":        {func(c *Config) { c.TCP.Address = busy.Addr().String() }, "tcp.address"},
 		"no certificate":    {func(c *Config) { c.TCP.TLS.Enabled = true; c.TCP.TLS.SelfSigned = false; c.TCP.TLS.CertFile = "/none" }, "tcp.tls.cert_file"},
+		"telemetry":         {func(c *Config) { c.Telemetry.Enabled = true }, "telemetry.enabled"},
+		"no authority": {func(c *Config) {
+			clusterOf(c, "127.0.0.1")
+			c.Cluster.AuthEnabled, c.Cluster.Secret = true, strings.Repeat("x", 32)
+			c.Cluster.TLS.Enabled = true
+		}, "cluster.tls.ca_file"},
 		"half a root":       {func(c *Config) { c.Root.Default = false; c.Root.Username = "admin" }, "IGGY_ROOT_PASSWORD"},
 		"short root":        {func(c *Config) { c.Root.Username = "ad" }, "IGGY_ROOT_USERNAME"},
 		"directory is file": {func(c *Config) { c.Path = "/dev/null/x" }, "/dev/null"},

@@ -110,7 +110,7 @@ func Start(ctx context.Context, cfg *Config, opts ...Option) (_ *Server, err err
 	}
 	c := *cfg
 	s := &Server{cfg: &c, fs: o.fs, log: o.log, clock: o.clock, hasher: credential.NewHasher(o.hasher), stop: make(chan struct{}), self: cluster.NodeID(0)}
-	if err := offered(&c); err != nil {
+	if err := c.Usable(); err != nil {
 		return nil, err
 	}
 	if err := s.identify(); err != nil {

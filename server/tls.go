@@ -68,7 +68,8 @@ func tlsListener(ln net.Listener, c *tls.Config) net.Listener { return tls.NewLi
 // peerTLS makes both sides' configuration of the link between nodes; nil when it
 // is off. With ca_file both sides must present a certificate of that authority;
 // which node it is, the hello proves, so host names do not count. Without it the
-// link is only encrypted, and the shared secret keeps strangers out.
+// link is only encrypted, and the shared secret keeps strangers out; Usable has seen
+// to it that this was asked for.
 func peerTLS(c config.ClusterTLS) (server, client *tls.Config, err error) {
 	if !c.Enabled {
 		return nil, nil, nil
@@ -79,9 +80,6 @@ func peerTLS(c config.ClusterTLS) (server, client *tls.Config, err error) {
 	}
 	client = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: server.Certificates, InsecureSkipVerify: true} //nolint:gosec // see VerifyConnection
 	if c.CAFile == "" {
-		if !c.SelfSigned {
-			return nil, nil, fmt.Errorf("cluster.tls.ca_file: got nothing, but cluster.tls.self_signed is false: it takes the file of the authority that signed cluster.tls.cert_file")
-		}
 		return server, client, nil
 	}
 	pem, err := os.ReadFile(c.CAFile)

@@ -46,6 +46,9 @@ func (c *Config) check(l *loader) {
 	bad := func(key, given, takes string, from ...string) {
 		l.relation(&Problem{Key: key, Given: given, Takes: takes, from: from})
 	}
+	for _, p := range c.unusable() {
+		l.relation(p)
+	}
 	for _, cleaner := range []struct {
 		key     string
 		without bool

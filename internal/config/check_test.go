@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,10 @@ func TestOneMistakeIsOneProblem(t *testing.T) {
 		{"secrets of what is off, variables", "", []string{"IGGY_CLUSTER_AUTH_SHARED_SECRET=" + good, "IGGY_CLUSTER_AUTH_PREVIOUS_SHARED_SECRET=" + short}, nil, `cluster.auth.previous_shared_secret (IGGY_CLUSTER_AUTH_PREVIOUS_SHARED_SECRET): got ******, takes at least 32 bytes`},
 		{"short secret of a cluster", on + node("a", "0", `"10.0.0.1"`, "[cluster.auth]\nenabled = true\nshared_secret = \"abc\""), nil, &zero, `cluster.auth.shared_secret (whippet.toml:10): got ******, takes at least 32 bytes`},
 
+		{"encryption", "encryption.enabled = true", nil, nil, `encryption.enabled (whippet.toml:1): got true, takes false: this version does not offer encryption at rest`},
+		{"telemetry", "", []string{"IGGY_TELEMETRY_ENABLED=true"}, nil, `telemetry.enabled (IGGY_TELEMETRY_ENABLED): got true, takes false: this version does not offer telemetry export`},
+		{"no transport", "[tcp]\nenabled = false", nil, nil, `tcp.enabled (whippet.toml:2): got false, takes true: TCP is the only transport of this version`},
+
 		{"id", on + node("a", `"x"`, `"127.0.0.1"`, "") + node("b", "0", `"127.0.0.2"`, ""), nil, &zero, `cluster.nodes.0.replica_id (whippet.toml:6): got "x", takes a whole number from 0 to 254`},
 		{"ip", on + node("a", "0", `"0.0.0.0"`, ""), nil, &zero, `cluster.nodes.0.ip (whippet.toml:5): got "0.0.0.0", takes a literal IP address of this node`},
 		{"ip of another type", on + node("a", "0", "[1]", ""), nil, &zero, `cluster.nodes.0.ip (whippet.toml:5): got an array, takes a text`},
@@ -66,6 +71,79 @@ func TestOneMistakeIsOneProblem(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// TLS files that cannot be used are told with the key that names them, before anything is opened; a configuration made
+// in code is told the same.
+func TestFilesOfTLS(t *testing.T) {
+	dir := t.TempDir()
+	gone, junk := filepath.Join(dir, "gone.pem"), filepath.Join(dir, "junk.pem")
+	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cluster := "[cluster]\nenabled = true\n[[cluster.nodes]]\nname = \"a\"\nip = \"127.0.0.1\"\nreplica_id = 0\nports = { tcp = 1, tcp_replica = 2 }\n" +
+		"[cluster.auth]\nenabled = true\nshared_secret = \"" + strings.Repeat("x", 32) + "\"\n[cluster.tls]\nenabled = true\n"
+	for _, tt := range []struct {
+		name, text string
+		want       []string // the problems, one a line; none = fine
+	}{
+		{"off", "[tcp.tls]\ncert_file = \"" + gone + "\"", nil},
+		{"made at the start", "[tcp.tls]\nenabled = true\ncert_file = \"" + gone + "\"", nil},
+		{"gone", "[tcp.tls]\nenabled = true\nself_signed = false\ncert_file = \"" + gone + "\"\nkey_file = \"" + gone + "\"", []string{
+			`tcp.tls.cert_file (whippet.toml:4): got "` + gone + `", takes the file of a certificate (PEM) while tcp.tls.enabled is true: open ` + gone + `: no such`,
+			`tcp.tls.key_file (whippet.toml:5): got "` + gone + `", takes the file of its private key (PEM) while tcp.tls.enabled is true: open ` + gone + `: no such`,
+		}},
+		{"junk", "[tcp.tls]\nenabled = true\ncert_file = \"" + junk + "\"\nkey_file = \"" + junk + "\"", []string{
+			`tcp.tls.cert_file (whippet.toml:3): got "` + junk + `", takes the file of a certificate (PEM) whose private key is in tcp.tls.key_file ("` + junk + `"): tls: `,
+		}},
+		{"cluster, made at the start", cluster + "self_signed = true", nil},
+		{"cluster, no authority", cluster + "cert_file = \"" + gone + "\"\nkey_file = \"" + junk + "\"", []string{
+			`cluster.tls.ca_file: got nothing, takes the file of the authority (PEM) that signed cluster.tls.cert_file while cluster.tls.self_signed is false`,
+			`cluster.tls.cert_file (whippet.toml:13): got "` + gone + `"`,
+		}},
+		{"cluster, authority gone", cluster + "self_signed = true\nca_file = \"" + gone + "\"", []string{
+			`cluster.tls.ca_file (whippet.toml:14): got "` + gone + `", takes the file of the authority (PEM) that signed cluster.tls.cert_file: open ` + gone + `: no such`,
+		}},
+		{"cluster, authority is junk", cluster + "self_signed = true\nca_file = \"" + junk + "\"", []string{
+			`cluster.tls.ca_file (whippet.toml:14): got "` + junk + `", takes the file of the authority (PEM) that signed cluster.tls.cert_file: it holds no certificate`,
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, id := t.TempDir(), 0
+			if err := os.WriteFile(filepath.Join(dir, DefaultFile), []byte(tt.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err := Load(Options{Dir: dir, Environ: []string{}, ReplicaID: &id})
+			if len(tt.want) == 0 {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			lines := strings.Split(err.Error(), "\n")
+			if len(lines) != len(tt.want) {
+				t.Fatalf("%d problems, not %d:\n%v", len(lines), len(tt.want), err)
+			}
+			for i, w := range tt.want {
+				if !strings.HasPrefix(lines[i], w) {
+					t.Errorf("got  %s\nwant %s", lines[i], w)
+				}
+			}
+		})
+	}
+
+	c := Default()
+	c.TCP.TLS = TLS{Enabled: true, CertFile: junk, KeyFile: gone}
+	var p *Problem
+	if err := c.Usable(); !errors.As(err, &p) || p.Key != "tcp.tls.key_file" {
+		t.Errorf("made in code: %v", err)
+	}
+	if err := Default().Usable(); err != nil {
+		t.Errorf("the defaults: %v", err)
 	}
 }
 
