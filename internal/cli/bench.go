@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ type benchFlags struct {
 	Durability string `name:"durability" enum:"replicated,persisted" default:"replicated" help:"Of the topic: replicated or persisted (${default})."`
 	Stream     string `name:"stream" default:"bench" placeholder:"NAME" help:"Stream to use; made when it is not there (${default})."`
 	Topic      string `name:"topic" placeholder:"NAME" help:"Topic to use; made when it is not there. Default: a new one."`
-	Start      bool   `name:"start-server" help:"Start a server of its own, as a separate process (the default without a connection string)."`
+	Start      bool   `name:"start-server" help:"Start a server of its own, as a separate process (the default when nothing says where one is)."`
 	Data       string `name:"data" placeholder:"DIR" help:"Directory for the files of that server. Default: a temporary one."`
 	Report     string `name:"report" placeholder:"FILE" help:"Write an HTML report with plots to FILE."`
 	Profile    string `name:"cpu-profile" placeholder:"FILE" help:"Write a CPU profile of the client to FILE, and of a server of its own to FILE.server (go tool pprof)."`
@@ -242,7 +243,7 @@ func (inv *invocation) bench(p bench.Plan, f benchFlags, useFloor bool) (err err
 // benchTarget finds or starts what is measured.
 func (inv *invocation) benchTarget(f benchFlags, useFloor bool) (t bench.Target, stop func() error, err error) {
 	stop = func() error { return nil }
-	elsewhere := inv.globals.Connect != "" || inv.Getenv("WHIPPET_CONNECT") != ""
+	elsewhere := inv.globals.Connect != "" || inv.given.first(slices.Concat(whereOptions, whoOptions)) != ""
 	if elsewhere && !f.Start && !useFloor {
 		o, err := inv.options()
 		if err != nil {
