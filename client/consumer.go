@@ -104,16 +104,19 @@ type Consumer struct {
 
 	mu        sync.Mutex
 	positions map[uint32]*position
+	info      *topicInfo // what positions were compared with last
 }
 
-// position is where the consumer is in a partition. Guarded by Consumer.mu.
+// position is where the consumer is in one incarnation of a partition. Guarded by
+// Consumer.mu.
 type position struct {
 	partition uint32
-	next      uint64 // offset of the next message to hand out
-	known     bool   // next is valid
-	handled   uint64 // offset of the newest handled message
-	dirty     bool   // handled is not stored yet
-	owned     bool   // still ours, of a group member
+	born      incarnation // not known before the first poll
+	next      uint64      // offset of the next message to hand out
+	known     bool        // next is valid
+	handled   uint64      // offset of the newest handled message
+	dirty     bool        // handled is not stored yet
+	live      bool        // still ours, of a group member, and of the topic that there is
 }
 
 // Consumer makes a consumer of a topic. Nothing is sent before
@@ -154,6 +157,16 @@ func (c *Client) Consumer(stream, topic wire.Identifier, cfg ConsumerConfig) *Co
 // An error is handed out without a message; the iteration goes on afterwards if
 // the loop does, except after ErrClosed. The end of ctx is no error. A later
 // iteration goes on where this one stopped.
+//
+// A topic that is deleted and made anew, or a partition of it, is another one: the
+// consumer starts over in it, behind what is stored there or else where
+// ConsumerConfig.Start says, and what it handled of the old one and did not store
+// is not stored any more. It notices by the metadata position in the reply to a
+// poll: after every change of metadata, whoever made it, the topic is read once.
+// Before an offset is stored the topic is read, too, unless that was done, or a
+// poll made up for it, within the last PollInterval; at the end of an iteration
+// always. A store that is under way while the topic is made anew gets into the new
+// one: the protocol has no store for one incarnation only.
 func (k *Consumer) Messages(ctx context.Context) iter.Seq2[Received, error] {
 	return func(yield func(Received, error) bool) {
 		if k.err != nil {
@@ -183,9 +196,20 @@ func (k *Consumer) Messages(ctx context.Context) iter.Seq2[Received, error] {
 
 // Commit stores the offset of a handled message: reading with FromNext goes on
 // behind it.
+//
+// A message of a topic, or a partition, that was deleted since is ErrNotFound.
 func (k *Consumer) Commit(ctx context.Context, m Received) error {
 	if k.err != nil {
 		return k.err
+	}
+	if m.born != (incarnation{}) {
+		same, err := k.same(ctx, m.Partition, m.born, k.lately())
+		if err != nil {
+			return err
+		}
+		if !same {
+			return fmt.Errorf("message %d of partition %d: %w: %w", m.Offset, m.Partition, ErrNotFound, errRecreated)
+		}
 	}
 	err := k.c.StoreConsumerOffset(ctx, k.as, k.stream, k.topic, m.Partition, m.Offset)
 	if err != nil {
@@ -207,6 +231,43 @@ func (k *Consumer) Seek(partition uint32, offset uint64) {
 	p.next, p.known, p.dirty = offset, true, false
 }
 
+// lately is how old what is known of the topic may be when an offset is stored.
+func (k *Consumer) lately() time.Time { return time.Now().Add(-k.cfg.PollInterval) }
+
+// same reports whether a partition was still the same incarnation at the given
+// time or later. When it is not the consumer starts over.
+func (k *Consumer) same(ctx context.Context, partition uint32, born incarnation, since time.Time) (bool, error) {
+	info, err := k.c.topics.since(ctx, k.stream, k.topic, since)
+	if err != nil {
+		return false, fmt.Errorf("topic %v of stream %v: %w", k.topic, k.stream, err)
+	}
+	k.startOver(info)
+	return !born.differs(info.incarnation(partition)), nil
+}
+
+// startOver leaves the positions of partitions that are not there any more, or
+// were made anew: what is dirty in them belongs to the old ones.
+func (k *Consumer) startOver(info *topicInfo) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.info == info {
+		return
+	}
+	k.info = info
+	for id, p := range k.positions {
+		if p.born.differs(info.incarnation(id)) {
+			k.leave(p)
+		}
+	}
+}
+
+// leave forgets a position; k.mu is held.
+func (k *Consumer) leave(p *position) {
+	if p.live = false; k.positions[p.partition] == p {
+		delete(k.positions, p.partition)
+	}
+}
+
 // Close leaves the consumer group, when there is one.
 func (k *Consumer) Close(ctx context.Context) error {
 	if k.group == nil {
@@ -219,7 +280,7 @@ func (k *Consumer) Close(ctx context.Context) error {
 func (k *Consumer) position(partition uint32) *position {
 	p, ok := k.positions[partition]
 	if !ok {
-		p = &position{partition: partition, owned: true}
+		p = &position{partition: partition, live: true}
 		k.positions[partition] = p
 	}
 	return p
@@ -272,20 +333,21 @@ func (it *iteration) chunk(f *fetcher, ch chunk) bool {
 		defer ch.polled.Release()
 	}
 	k.mu.Lock()
-	owned, next := ch.pos.owned, ch.pos.next
-	known := ch.pos.known
+	next, known := ch.pos.next, ch.pos.known
 	k.mu.Unlock()
-	if !owned {
-		return true // somebody else reads it now
-	}
 	for m := range ch.polled.Messages() {
 		if known && m.Offset < next {
 			continue
 		}
 		next, known = m.Offset+1, true
 		k.mu.Lock()
+		live := ch.pos.live
 		ch.pos.next, ch.pos.known = next, true
+		m.born = ch.pos.born
 		k.mu.Unlock()
+		if !live {
+			return true // somebody else reads it now, or it is gone
+		}
 		if it.ctx.Err() != nil {
 			k.mu.Lock()
 			ch.pos.next = m.Offset
@@ -327,7 +389,7 @@ func (it *iteration) done(p *position, offset uint64) bool {
 // commit stores what is handled and not stored; an error goes to the loop.
 func (it *iteration) commit() bool {
 	it.count, it.committed = 0, time.Now()
-	err := it.k.store(it.ctx, it.k.dirty())
+	err := it.k.store(it.ctx, it.k.dirty(), it.k.lately())
 	if err == nil || it.ctx.Err() != nil {
 		return true
 	}
@@ -340,7 +402,7 @@ func (it *iteration) commitLost(lost []*position) bool {
 	it.k.mu.Lock()
 	lost = slices.DeleteFunc(lost, func(p *position) bool { return !p.dirty })
 	it.k.mu.Unlock()
-	_ = it.k.store(it.ctx, lost)
+	_ = it.k.store(it.ctx, lost, it.k.lately())
 	return true
 }
 
@@ -352,7 +414,7 @@ func (it *iteration) finish() {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(it.ctx), commitTimeout)
 	defer cancel()
-	_ = it.k.store(ctx, dirty)
+	_ = it.k.store(ctx, dirty, time.Now())
 }
 
 func (k *Consumer) dirty() []*position {
@@ -368,14 +430,23 @@ func (k *Consumer) dirty() []*position {
 	return list
 }
 
-// store writes the handled offsets of positions.
-func (k *Consumer) store(ctx context.Context, list []*position) error {
+// store writes the handled offsets of positions whose partition was still the same
+// at the given time or later.
+func (k *Consumer) store(ctx context.Context, list []*position, since time.Time) error {
 	var errs []error
 	for _, p := range list {
 		k.mu.Lock()
-		offset := p.handled
+		offset, born := p.handled, p.born
 		k.mu.Unlock()
-		err := k.c.StoreConsumerOffset(ctx, k.as, k.stream, k.topic, p.partition, offset)
+		same, err := k.same(ctx, p.partition, born, since)
+		if err != nil {
+			errs = append(errs, err)
+			break // it is the same topic for all
+		}
+		if !same {
+			continue
+		}
+		err = k.c.StoreConsumerOffset(ctx, k.as, k.stream, k.topic, p.partition, offset)
 		switch {
 		case err == nil, k.group != nil && errors.Is(err, wire.ErrConsumerGroupPartitionNotOwned):
 			k.mu.Lock()
@@ -384,6 +455,9 @@ func (k *Consumer) store(ctx context.Context, list []*position) error {
 			}
 			k.mu.Unlock()
 		default:
+			if errors.Is(err, wire.ErrInvalidOffset) || errors.Is(err, ErrNotFound) {
+				k.c.topics.invalidate(k.stream, k.topic) // perhaps it is another one by now
+			}
 			errs = append(errs, err)
 		}
 	}

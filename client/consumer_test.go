@@ -361,6 +361,134 @@ func TestConsumerErrors(t *testing.T) {
 	}
 }
 
+// TestConsumerRecreated: the topic, or its partition, is made anew and is soon longer
+// than the old one was. The consumer starts over, and nothing that it handled of the
+// old one is stored in the new one.
+func TestConsumerRecreated(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		cfg        ConsumerConfig
+		partition  bool // only the partition is made anew
+		untold     bool // the server tells no metadata positions
+		stored     int  // in the new topic, at once; -1 = nothing
+		messages   int  // of the new topic
+		first      int  // of the new topic that is due
+		wantStored int
+	}{
+		{name: "topic", stored: -1, messages: 15, wantStored: -1},
+		{name: "partition", partition: true, stored: -1, messages: 15, wantStored: -1},
+		{name: "commit each", cfg: ConsumerConfig{Commit: CommitEach()}, stored: -1, messages: 15, wantStored: 13},
+		{name: "commit at the end", cfg: ConsumerConfig{Commit: CommitEvery(1000)}, stored: -1, messages: 15, wantStored: 13},
+		{name: "commit on poll", cfg: ConsumerConfig{Commit: CommitOnPoll()}, stored: -1, messages: 15, wantStored: 14},
+		{name: "stored offset", stored: 3, messages: 15, first: 4, wantStored: 3},
+		{name: "start", cfg: ConsumerConfig{Start: wire.FromOffset(6)}, stored: 3, messages: 15, first: 6, wantStored: 3},
+		{name: "partitions", cfg: ConsumerConfig{Partitions: []uint32{0}}, stored: -1, messages: 15, wantStored: -1},
+		{name: "group", cfg: ConsumerConfig{Group: "me", Commit: CommitEach()}, stored: -1, messages: 15, wantStored: 13},
+		{name: "the offsets alone tell", cfg: ConsumerConfig{Commit: CommitEach()}, untold: true, stored: -1, messages: 7, wantStored: 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newFake(t, 1)
+			s.remake(false)
+			s.set(func() { s.untold, s.assigned, s.generation = tt.untold, []uint32{0}, 1 })
+			c, other := s.connect(t), s.connect(t)
+			fill(t, other, 0, 0, 10)
+			cfg := tt.cfg
+			cfg.Name, cfg.NoPrefetch, cfg.PollInterval = "me", true, time.Microsecond
+			var want, got []string
+			for i := int(cfg.Start.Value); i < 10; i++ {
+				want = append(want, fmt.Sprint(i))
+			}
+			old := len(want)
+			for i := tt.first; i < tt.messages; i++ {
+				want = append(want, fmt.Sprint(100+i))
+			}
+			for m, err := range c.Consumer(stream, topic, cfg).Messages(within(t, 10*time.Second)) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got = append(got, string(m.Payload)); len(got) == old {
+					s.remake(tt.partition)
+					if tt.stored >= 0 {
+						s.set(func() { s.parts[0].offsets["me"] = uint64(tt.stored) })
+					}
+					fill(t, other, 0, 100, tt.messages)
+				}
+				if len(got) == len(want) {
+					break
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			if n := storedOffset(s, 0, "me"); n != tt.wantStored {
+				t.Errorf("stored %d, want %d", n, tt.wantStored)
+			}
+		})
+	}
+	t.Run("left at once", func(t *testing.T) {
+		s := newFake(t, 1)
+		s.remake(false)
+		c, other := s.connect(t), s.connect(t)
+		fill(t, other, 0, 0, 10)
+		k := c.Consumer(stream, topic, ConsumerConfig{Name: "me", Commit: CommitEvery(1000)})
+		var last Received
+		for m := range k.Messages(within(t, 10*time.Second)) {
+			if last = m; m.Offset == 9 {
+				s.remake(false)
+				fill(t, other, 0, 100, 15)
+				break
+			}
+		}
+		if n := storedOffset(s, 0, "me"); n != -1 {
+			t.Errorf("stored %d in a topic of which nothing was read", n)
+		}
+		if err := k.Commit(within(t, time.Second), last); !errors.Is(err, ErrNotFound) {
+			t.Errorf("commit of a message of the old topic: %v", err)
+		}
+		got := take(t, k, 15)
+		if string(got[0].Payload) != "100" {
+			t.Errorf("goes on at %q", got[0].Payload)
+		}
+		if err := k.Commit(within(t, time.Second), got[14]); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestConsumerRecreatedCost: polls do not read the topic while metadata stays, and
+// do it once when somebody changed some.
+func TestConsumerRecreatedCost(t *testing.T) {
+	s := newFake(t, 1)
+	s.remake(false)
+	c := s.connect(t)
+	ctx, cancel := context.WithCancel(within(t, 10*time.Second))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		k := c.Consumer(stream, topic, ConsumerConfig{PollInterval: 10 * time.Microsecond})
+		for _, err := range k.Messages(ctx) {
+			t.Error(err)
+		}
+	}()
+	polls := func(n int) {
+		n += s.counted(wire.CodePollMessages)
+		waitFor(t, "polls", func() bool { return s.counted(wire.CodePollMessages) >= n })
+	}
+	polls(10)
+	before := s.counted(wire.CodeGetTopic)
+	polls(100)
+	if n := s.counted(wire.CodeGetTopic); n != before {
+		t.Errorf("the topic was read %d times", n-before)
+	}
+	s.set(func() { s.commit++ })
+	polls(100)
+	if n := s.counted(wire.CodeGetTopic); n != before+1 {
+		t.Errorf("after a change the topic was read %d times", n-before)
+	}
+	cancel()
+	<-done
+}
+
 // TestConsumerGroup: join, assignment, rebalance, fence, lost membership.
 func TestConsumerGroup(t *testing.T) {
 	s := newFake(t, 4)

@@ -80,6 +80,8 @@ type fakeServer struct {
 	readable   bool
 	bound      map[wire.U128]uint64 // client → its newest session
 	closed     bool
+	created    uint64 // of the topic; 0 = not told
+	untold     bool   // replies to reads carry no metadata position
 }
 
 type fakeMeta struct {
@@ -92,6 +94,7 @@ type fakePartition struct {
 	seen    map[wire.U128]map[uint64]uint64 // client → request → base offset
 	offsets map[string]uint64
 	twice   int // batches that were absorbed
+	born    uint64
 }
 
 type fakeMessage struct {
@@ -170,6 +173,19 @@ func (s *fakeServer) set(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
+}
+
+// remake makes the topic anew, or only its partitions.
+func (s *fakeServer) remake(partitionsOnly bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.commit++
+	if !partitionsOnly {
+		s.created = s.commit
+	}
+	for i := range s.parts {
+		s.parts[i] = &fakePartition{seen: map[wire.U128]map[uint64]uint64{}, offsets: map[string]uint64{}, born: s.commit}
+	}
 }
 
 // kill closes every connection.
@@ -380,7 +396,9 @@ func (c *fakeConn) execute(req *fakeRequest, h wire.ReplyHeader) []byte {
 	s := c.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h.Commit = s.commit
+	if h.Commit = s.commit; s.untold && req.Operation == wire.OpNonReplicated {
+		h.Commit = 0
+	}
 	ok := func(p wire.Reply) []byte { return wire.AppendSuccess(nil, h, p) }
 	fail := func(code wire.ErrorCode) []byte { return wire.AppendStatus(nil, h, code) }
 	switch {
@@ -436,9 +454,9 @@ func (c *fakeConn) execute(req *fakeRequest, h wire.ReplyHeader) []byte {
 		if q.Decode(req.body) != nil || q.Topic != wire.Name("t") && q.Topic != wire.ID(2) {
 			return ok(nil)
 		}
-		d := &wire.TopicDetails{Topic: wire.Topic{ID: 2, Name: "t", Compression: wire.CompressionNone}}
-		for i := range s.parts {
-			d.Partitions = append(d.Partitions, wire.Partition{ID: uint32(i)})
+		d := &wire.TopicDetails{Topic: wire.Topic{ID: 2, Name: "t", CreatedAt: s.created, Compression: wire.CompressionNone}}
+		for i, p := range s.parts {
+			d.Partitions = append(d.Partitions, wire.Partition{ID: uint32(i), CreatedAt: p.born})
 		}
 		return ok(d)
 	case wire.CodeGetStream:

@@ -32,10 +32,12 @@ type fetcher struct {
 
 // cursor is where the next poll of a partition starts.
 type cursor struct {
-	pos   *position
-	next  uint64
-	known bool
-	due   time.Time
+	pos    *position
+	next   uint64
+	known  bool
+	anew   bool // whatever is stored does not count
+	beyond bool // the partition ends before next, and the topic was read anew for it
+	due    time.Time
 }
 
 func newFetcher(k *Consumer) *fetcher {
@@ -65,7 +67,7 @@ func (f *fetcher) discard() {
 func (f *fetcher) run(ctx context.Context) {
 	defer close(f.chunks)
 	for ctx.Err() == nil {
-		list, lost, err := f.assigned(ctx)
+		info, list, lost, err := f.assigned(ctx)
 		if len(lost) > 0 && !f.give(ctx, chunk{lost: lost}) {
 			return
 		}
@@ -75,7 +77,7 @@ func (f *fetcher) run(ctx context.Context) {
 			}
 			continue
 		}
-		c, wait := f.next(list, time.Now())
+		c, wait := f.next(info, list, time.Now())
 		if c == nil {
 			if sleep(ctx, wait) != nil {
 				return
@@ -121,31 +123,32 @@ func (f *fetcher) fail(ctx context.Context, err error) bool {
 	return sleep(ctx, f.k.cfg.PollInterval) == nil
 }
 
-// assigned gives the partitions to poll.
-func (f *fetcher) assigned(ctx context.Context) (list []uint32, lost []*position, err error) {
+// assigned gives the topic and the partitions to poll.
+func (f *fetcher) assigned(ctx context.Context) (info *topicInfo, list []uint32, lost []*position, err error) {
 	k := f.k
+	info, err = k.c.topics.get(ctx, k.stream, k.topic)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("topic %v of stream %v: %w", k.topic, k.stream, err)
+	}
+	k.startOver(info)
 	if k.group != nil {
 		list, changed, err := k.group.assignment(ctx)
 		if changed {
 			lost = f.reassign(list)
 		}
-		return list, lost, err
+		return info, list, lost, err
 	}
 	if k.cfg.Partitions != nil {
-		return k.cfg.Partitions, nil, nil
-	}
-	info, err := k.c.topics.get(ctx, k.stream, k.topic)
-	if err != nil {
-		return nil, nil, fmt.Errorf("topic %v of stream %v: %w", k.topic, k.stream, err)
+		return info, k.cfg.Partitions, nil, nil
 	}
 	if !info.readable {
-		return nil, nil, fmt.Errorf("topic %v of stream %v: number of partitions: %w", k.topic, k.stream, wire.ErrUnauthorized)
+		return nil, nil, nil, fmt.Errorf("topic %v of stream %v: number of partitions: %w", k.topic, k.stream, wire.ErrUnauthorized)
 	}
 	list = make([]uint32, info.partitions)
 	for i := range list {
 		list[i] = uint32(i)
 	}
-	return list, nil, nil
+	return info, list, nil, nil
 }
 
 // reassign forgets partitions that a group member no longer owns; one that comes
@@ -159,21 +162,19 @@ func (f *fetcher) reassign(list []uint32) (lost []*position) {
 	defer f.k.mu.Unlock()
 	for id, p := range f.k.positions {
 		if !owned[id] {
-			p.owned = false
 			lost = append(lost, p)
-			delete(f.k.positions, id)
-			delete(f.cursors, id)
+			f.k.leave(p)
 		}
 	}
 	return lost
 }
 
 // next gives the partition whose turn it is, or how long to wait for one.
-func (f *fetcher) next(list []uint32, now time.Time) (*cursor, time.Duration) {
+func (f *fetcher) next(info *topicInfo, list []uint32, now time.Time) (*cursor, time.Duration) {
 	wait := f.k.cfg.PollInterval
 	for i := range list {
 		at := (f.turn + i) % len(list)
-		c := f.cursor(list[at])
+		c := f.cursor(info, list[at])
 		if d := c.due.Sub(now); d > 0 {
 			wait = min(wait, d)
 			continue
@@ -184,17 +185,43 @@ func (f *fetcher) next(list []uint32, now time.Time) (*cursor, time.Duration) {
 	return nil, wait
 }
 
-func (f *fetcher) cursor(id uint32) *cursor {
-	c, ok := f.cursors[id]
-	if ok {
-		return c
-	}
+// cursor finds or makes the cursor of a partition. One that belongs to a position
+// that is no longer live is replaced.
+func (f *fetcher) cursor(info *topicInfo, id uint32) *cursor {
 	f.k.mu.Lock()
 	defer f.k.mu.Unlock()
-	p := f.k.position(id)
-	c = &cursor{pos: p, next: p.next, known: p.known}
-	f.cursors[id] = c
+	c, ok := f.cursors[id]
+	if !ok || !c.pos.live {
+		p := f.k.position(id)
+		c = &cursor{pos: p, next: p.next, known: p.known}
+		f.cursors[id] = c
+	}
+	if !c.known {
+		// It starts at what is stored, which belongs to the incarnation too.
+		c.pos.adopt(info)
+	}
 	return c
+}
+
+// adopt sets which incarnation of the partition a position belongs to, unless that
+// is set; Consumer.mu is held.
+func (p *position) adopt(info *topicInfo) {
+	if born := info.incarnation(p.partition); p.born == (incarnation{}) && born != noPartition {
+		p.born = born
+	}
+}
+
+// still reports whether the partition that was polled is the one of the cursor,
+// now that the topic was looked at.
+func (f *fetcher) still(c *cursor, info *topicInfo) bool {
+	f.k.startOver(info)
+	f.k.mu.Lock()
+	defer f.k.mu.Unlock()
+	c.pos.adopt(info)
+	if c.pos.born.differs(info.incarnation(c.pos.partition)) { // it was made while info was another
+		f.k.leave(c.pos)
+	}
+	return c.pos.live
 }
 
 // strategy says where to poll. It asks for the stored offset itself, so that
@@ -226,6 +253,9 @@ func (f *fetcher) strategy(ctx context.Context, c *cursor) (wire.PollingStrategy
 }
 
 func (f *fetcher) stored(ctx context.Context, c *cursor) (bool, error) {
+	if c.anew {
+		return false, nil
+	}
 	r, err := f.k.c.ConsumerOffset(ctx, f.k.as, f.k.stream, f.k.topic, c.pos.partition)
 	if errors.Is(err, ErrNotFound) && !errors.Is(err, wire.ErrPartitionNotFound) {
 		return false, nil
@@ -249,7 +279,8 @@ func (f *fetcher) poll(ctx context.Context, c *cursor) bool {
 		Count: k.cfg.BatchMessages, AutoCommit: k.cfg.Commit.kind == commitOnPoll,
 	}
 	p := new(Polled)
-	err = k.c.poll(ctx, &req, k.cfg.Views, p)
+	asked := time.Now()
+	position, err := k.c.poll(ctx, &req, k.cfg.Views, p)
 	if k.group != nil && (err == nil && p.PartitionID == wire.PollResync || errors.Is(err, wire.ErrConsumerGroupPartitionNotOwned)) {
 		p.Release()
 		c.due = time.Now().Add(k.group.fenced(k.cfg.PollInterval))
@@ -260,10 +291,29 @@ func (f *fetcher) poll(ctx context.Context, c *cursor) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		if errors.Is(err, wire.ErrPartitionNotFound) {
+		if errors.Is(err, ErrNotFound) {
 			k.c.topics.invalidate(k.stream, k.topic)
 		}
 		return f.fail(ctx, fmt.Errorf("partition %d: %w", c.pos.partition, err))
+	}
+	if ends := c.known && c.next > p.CurrentOffset+1; ends != c.beyond {
+		if c.beyond = ends; ends { // of a server that tells no position it may be all there is to see
+			k.c.topics.invalidate(k.stream, k.topic)
+		}
+	}
+	info, err := k.c.topics.at(ctx, k.stream, k.topic, position, asked)
+	if err != nil {
+		p.Release()
+		c.due = time.Now().Add(k.cfg.PollInterval)
+		return f.fail(ctx, fmt.Errorf("topic %v of stream %v: %w", k.topic, k.stream, err))
+	}
+	if !f.still(c, info) {
+		if req.AutoCommit && p.Count > 0 {
+			// The poll stored a position of the old partition in the new one.
+			f.cursor(info, c.pos.partition).anew = true
+		}
+		p.Release()
+		return true
 	}
 	if p.Count == 0 {
 		p.Release()

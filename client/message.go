@@ -60,6 +60,8 @@ type Received struct {
 	// CurrentOffset is the offset of the partition's last committed message when
 	// the reply was made.
 	CurrentOffset uint64
+
+	born incarnation // of the partition that a Consumer read it from
 }
 
 // Clone copies the message out of the buffer it points into.
@@ -116,7 +118,7 @@ func (p *Polled) Release() {
 // Poll reads messages of a partition.
 func (c *Client) Poll(ctx context.Context, r PollRequest) (*Polled, error) {
 	p := new(Polled)
-	if err := c.poll(ctx, &r, false, p); err != nil {
+	if _, err := c.poll(ctx, &r, false, p); err != nil {
 		return nil, err
 	}
 	return p, nil

@@ -9,8 +9,9 @@ import (
 )
 
 // poll does one poll. p's memory comes from the client's pool when views is set
-// and is given back by p.Release.
-func (c *Client) poll(ctx context.Context, r *PollRequest, views bool, p *Polled) error {
+// and is given back by p.Release. position is the metadata position that the
+// messages are no newer than, 0 when it is not told.
+func (c *Client) poll(ctx context.Context, r *PollRequest, views bool, p *Polled) (position uint64, err error) {
 	start := time.Now()
 	req := wire.PollMessages{
 		Consumer: r.Consumer, Stream: r.Stream, Topic: r.Topic, Partition: wire.SomePartition(r.Partition),
@@ -34,7 +35,7 @@ func (c *Client) poll(ctx context.Context, r *PollRequest, views bool, p *Polled
 		}
 	}
 	c.h.onPoll(int(p.Count), len(p.Records), time.Since(start), err)
-	return err
+	return got.position, err
 }
 
 // pollReply polls: on the partition's primary for the session in a cluster, else

@@ -31,6 +31,9 @@ func (c *Client) read(ctx context.Context, req wire.Request, need sessionNeed) (
 type readReply struct {
 	payload []byte
 	buf     *buffer
+	// position is the metadata position of the node that answered: what the reply
+	// says is no newer. 0 = not told.
+	position uint64
 }
 
 // readCall is read for an encoded request. With repeat unset it is not sent again
@@ -63,7 +66,7 @@ func (c *Client) readCall(ctx context.Context, req call, need sessionNeed, repea
 		}
 		payload, err := got.reply.Payload(got.body)
 		if err == nil {
-			return readReply{payload: payload, buf: got.buf}, nil
+			return readReply{payload: payload, buf: got.buf, position: got.reply.Commit}, nil
 		}
 		last = err
 		var code wire.ErrorCode

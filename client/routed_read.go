@@ -66,7 +66,7 @@ func (c *Client) readPrimary(ctx context.Context, rt *route, m readMode) (readRe
 			if !rt.sure.Load() && code == wire.CodePollMessagesOnPrimary {
 				rt.update(func(k *routeCore, now time.Time) { k.admitted(l.node, now) })
 			}
-			return readReply{payload: payload, buf: got.buf}, nil
+			return readReply{payload: payload, buf: got.buf, position: got.reply.Commit}, nil
 		}
 		pause, err := c.readRefused(&a, rt, l, &m, err)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,22 @@ const maxTopics = 16384
 
 type topicKey struct{ stream, topic wire.Identifier }
 
-// topicInfo is what the client knows of a topic. It is immutable but for stale.
+// incarnation tells a partition from earlier ones with the same ids. All zero when
+// it is not known.
+type incarnation struct {
+	topic, partition uint64 // when they were created, in microseconds
+}
+
+// differs reports whether two are known and not the same.
+func (i incarnation) differs(o incarnation) bool {
+	return i != o && i != incarnation{} && o != incarnation{}
+}
+
+// noPartition is the incarnation of a partition that does not exist.
+var noPartition = incarnation{topic: math.MaxUint64}
+
+// topicInfo is what the client knows of a topic. It is immutable but for stale and
+// asOf.
 type topicInfo struct {
 	// The numeric ids, or the spelling where they could not be read.
 	stream, topic wire.Identifier
@@ -30,8 +46,27 @@ type topicInfo struct {
 	readable   bool   // partitions is known
 	version    uint64 // metadata position it was read at
 	created    uint64 // microseconds; 0 = not known
-	at         time.Time
-	stale      atomic.Bool
+	// born is when each of the partitions was created; nil when created is not known.
+	born []uint64
+	// position is the metadata position that it is known to hold at, because it was
+	// read after a reply that told the position; 0 = none.
+	position uint64
+	at       time.Time
+	stale    atomic.Bool
+	// asOf is the last moment at which it is known to have been true, in
+	// nanoseconds since 1970.
+	asOf atomic.Int64
+}
+
+// incarnation of one of its partitions.
+func (i *topicInfo) incarnation(partition uint32) incarnation {
+	switch {
+	case i.created == 0:
+		return incarnation{}
+	case int64(partition) >= int64(len(i.born)):
+		return noPartition
+	}
+	return incarnation{topic: i.created, partition: i.born[partition]}
 }
 
 // topicCache maps the caller's spelling of a topic to what is known of it. It is
@@ -85,21 +120,59 @@ func (t *topicCache) get(ctx context.Context, stream, topic wire.Identifier) (*t
 		}
 		return info, nil
 	}
+	old := e.info.Load()
+	info, err := t.reread(ctx, e, stream, topic, 0, t.current)
+	if err != nil && old != nil && !errors.Is(err, ErrNotFound) && ctx.Err() == nil {
+		return old, nil // better than nothing; the next use tries again
+	}
+	return info, err
+}
+
+// at gives what a topic is at a metadata position that was told by the reply to a
+// request sent at the time asked. It is read when the position is another than
+// that of what is known: once after every change of metadata, whoever made it.
+func (t *topicCache) at(ctx context.Context, stream, topic wire.Identifier, position uint64, asked time.Time) (*topicInfo, error) {
+	if position == 0 {
+		return t.get(ctx, stream, topic)
+	}
+	e := t.entry(topicKey{stream, topic})
+	good := func(info *topicInfo) bool {
+		// What the user may not look at is not compared.
+		return t.current(info) && (info.position == position || info.created == 0)
+	}
+	if info := e.info.Load(); good(info) {
+		info.asOf.Store(max(info.asOf.Load(), asked.UnixNano()))
+		return info, nil
+	}
+	return t.reread(ctx, e, stream, topic, position, good)
+}
+
+// since gives what a topic was at the given time or later.
+func (t *topicCache) since(ctx context.Context, stream, topic wire.Identifier, when time.Time) (*topicInfo, error) {
+	e := t.entry(topicKey{stream, topic})
+	good := func(info *topicInfo) bool {
+		return t.current(info) && (info.asOf.Load() >= when.UnixNano() || info.created == 0)
+	}
+	if info := e.info.Load(); good(info) {
+		return info, nil
+	}
+	return t.reread(ctx, e, stream, topic, 0, good)
+}
+
+// reread reads a topic from a node that has come to the metadata position, unless
+// somebody else just did and the outcome is good.
+func (t *topicCache) reread(ctx context.Context, e *topicEntry, stream, topic wire.Identifier, position uint64, good func(*topicInfo) bool) (*topicInfo, error) {
 	select {
 	case e.sem <- struct{}{}:
 		defer func() { <-e.sem }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	old := e.info.Load()
-	if t.current(old) {
-		return old, nil
+	if info := e.info.Load(); good(info) {
+		return info, nil
 	}
-	info, err := t.read(ctx, stream, topic)
+	info, err := t.readAt(ctx, stream, topic, position)
 	if err != nil {
-		if old != nil && !errors.Is(err, ErrNotFound) && ctx.Err() == nil {
-			return old, nil // better than nothing; the next use tries again
-		}
 		return nil, err
 	}
 	e.info.Store(info)
@@ -143,8 +216,28 @@ func (t *topicCache) same(ctx context.Context, stream, topic wire.Identifier, ke
 }
 
 func (t *topicCache) read(ctx context.Context, stream, topic wire.Identifier) (*topicInfo, error) {
-	info := &topicInfo{stream: stream, topic: topic, version: t.c.session.watermark.Load(), at: time.Now()}
-	details, err := t.c.Topic(ctx, stream, topic)
+	return t.readAt(ctx, stream, topic, 0)
+}
+
+// readAt reads a topic; the session's node, which may be behind the one that told
+// the position, must have come there.
+func (t *topicCache) readAt(ctx context.Context, stream, topic wire.Identifier, position uint64) (*topicInfo, error) {
+	ctx, cancel := t.c.bound(ctx)
+	defer cancel()
+	info := &topicInfo{stream: stream, topic: topic, version: t.c.session.watermark.Load(), position: position, at: time.Now()}
+	info.asOf.Store(info.at.UnixNano())
+	req := &wire.GetTopic{Stream: stream, Topic: topic}
+	got, err := t.c.readCall(ctx, call{op: wire.OpNonReplicated, code: req.Code(), meta: req.Append(nil)}, needSession, true)
+	for err == nil && got.position < position {
+		if err := sleep(ctx, replayPause); err != nil {
+			return nil, readError(req.Code(), err, errBehind)
+		}
+		got, err = t.c.readCall(ctx, call{op: wire.OpNonReplicated, code: req.Code(), meta: req.Append(nil)}, needSession, true)
+	}
+	details := new(wire.TopicDetails)
+	if err == nil {
+		details, err = found(req, got.payload, details)
+	}
 	switch {
 	case errors.Is(err, wire.ErrUnauthorized):
 		return info, t.probe(ctx, info) // may send only
@@ -152,6 +245,12 @@ func (t *topicCache) read(ctx context.Context, stream, topic wire.Identifier) (*
 		return nil, err
 	}
 	info.topic, info.partitions, info.readable, info.created = wire.ID(details.ID), details.PartitionsCount, true, details.CreatedAt
+	if info.created != 0 {
+		info.born = make([]uint64, len(details.Partitions))
+		for i := range details.Partitions {
+			info.born[i] = details.Partitions[i].CreatedAt
+		}
+	}
 	if stream.IsName() {
 		s, err := t.c.Stream(ctx, stream)
 		switch {
