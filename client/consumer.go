@@ -156,7 +156,8 @@ func (c *Client) Consumer(stream, topic wire.Identifier, cfg ConsumerConfig) *Co
 //
 // An error is handed out without a message; the iteration goes on afterwards if
 // the loop does, except after ErrClosed. The end of ctx is no error. A later
-// iteration goes on where this one stopped.
+// iteration goes on where this one stopped: with the message at which the loop was
+// left, by break, return or a panic, because that was not handled.
 //
 // A topic that is deleted and made anew, or a partition of it, is another one: the
 // consumer starts over in it, behind what is stored there or else where
@@ -339,22 +340,19 @@ func (it *iteration) chunk(f *fetcher, ch chunk) bool {
 		if known && m.Offset < next {
 			continue
 		}
-		next, known = m.Offset+1, true
 		k.mu.Lock()
 		live := ch.pos.live
-		ch.pos.next, ch.pos.known = next, true
+		if !ch.pos.known {
+			ch.pos.next, ch.pos.known = m.Offset, true
+		}
 		m.born = ch.pos.born
 		k.mu.Unlock()
 		if !live {
 			return true // somebody else reads it now, or it is gone
 		}
-		if it.ctx.Err() != nil {
-			k.mu.Lock()
-			ch.pos.next = m.Offset
-			k.mu.Unlock()
-			return false
-		}
-		if !it.yield(m, nil) {
+		// The position passes the message when it is handled: one at which the loop
+		// is left, in whatever way, comes again.
+		if it.ctx.Err() != nil || !it.yield(m, nil) {
 			return false
 		}
 		if !it.done(ch.pos, m.Offset) {
@@ -370,6 +368,9 @@ func (it *iteration) chunk(f *fetcher, ch chunk) bool {
 // done records that a message was handled and commits when the policy says so.
 func (it *iteration) done(p *position, offset uint64) bool {
 	policy := it.k.cfg.Commit
+	it.k.mu.Lock()
+	p.next = offset + 1
+	it.k.mu.Unlock()
 	if policy.kind == commitNone || policy.kind == commitOnPoll {
 		return true
 	}

@@ -78,8 +78,8 @@ func TestConsumerStart(t *testing.T) {
 					t.Fatalf("message %d: offset %d, %q; want %d", i, m.Offset, m.Payload, tt.want+uint64(i))
 				}
 			}
-			if next := take(t, k, 1); next[0].Offset != tt.want+8 {
-				t.Fatalf("the second iteration starts at %d, want %d", next[0].Offset, tt.want+8)
+			if next := take(t, k, 1); next[0].Offset != tt.want+7 {
+				t.Fatalf("the second iteration starts at %d, want %d", next[0].Offset, tt.want+7)
 			}
 			k.Seek(0, 3)
 			if next := take(t, k, 1); next[0].Offset != 3 {
@@ -196,6 +196,57 @@ func TestCommitPolicies(t *testing.T) {
 			t.Fatalf("%d errors, stored %d", errs, storedOffset(s, 0, "me"))
 		}
 	})
+}
+
+// TestConsumerLeft: the message at which a loop is left comes again, and is not
+// stored before it is handled, however the loop is left and whatever the policy.
+func TestConsumerLeft(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		policy CommitPolicy
+		stored int // after the loop was left at message 3
+	}{
+		{"none", CommitNone(), -1},
+		{"each", CommitEach(), 2},
+		{"every 2", CommitEvery(2), 2},
+		{"interval", CommitInterval(time.Hour), 2},
+		{"batch", CommitBatch(), 2},
+		{"on poll", CommitOnPoll(), 6},
+	} {
+		for how, leave := range map[string]func(){
+			"break": func() {},
+		} {
+			t.Run(tt.name+", "+how, func(t *testing.T) {
+				s := newFake(t, 1)
+				c := s.connect(t)
+				fill(t, c, 0, 0, 12)
+				k := c.Consumer(stream, topic, ConsumerConfig{Name: "me", Commit: tt.policy, BatchMessages: 7, Start: wire.FromNext()})
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					defer func() { _ = recover() }()
+					for m, err := range k.Messages(within(t, 10*time.Second)) {
+						if err != nil {
+							t.Error(err)
+						}
+						if m.Offset == 3 {
+							leave()
+							break
+						}
+					}
+				}()
+				<-ended
+				if n := storedOffset(s, 0, "me"); n != tt.stored {
+					t.Errorf("stored %d, want %d", n, tt.stored)
+				}
+				for i, m := range take(t, k, 9) {
+					if m.Offset != uint64(3+i) {
+						t.Fatalf("message %d of the next iteration has offset %d", i, m.Offset)
+					}
+				}
+			})
+		}
+	}
 }
 
 // TestConsumerPrefetch: one poll is under way while a chunk is being handled, not
@@ -337,8 +388,10 @@ func TestConsumerErrors(t *testing.T) {
 	if errs != 2 {
 		t.Fatalf("%d errors", errs)
 	}
-	for range k.Messages(within(t, 20*time.Millisecond)) {
-		t.Fatal("something came")
+	for m, err := range k.Messages(within(t, 20*time.Millisecond)) {
+		if err != nil || m.Offset != 2 { // where the loop was left
+			t.Fatalf("offset %d, %v", m.Offset, err)
+		}
 	}
 	ended := make(chan error, 1)
 	go func() {
