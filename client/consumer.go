@@ -187,11 +187,13 @@ func (k *Consumer) Messages(ctx context.Context) iter.Seq2[Received, error] {
 			f.run(fctx)
 		}()
 		it := &iteration{k: k, ctx: ctx, yield: yield, committed: time.Now()}
+		defer func() { // also when the loop body panics
+			stop()
+			<-done
+			f.discard()
+			it.finish()
+		}()
 		it.run(f)
-		stop()
-		<-done
-		f.discard()
-		it.finish()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -215,6 +216,8 @@ func TestConsumerLeft(t *testing.T) {
 	} {
 		for how, leave := range map[string]func(){
 			"break": func() {},
+			"panic": func() { panic("left") },
+			"exit":  runtime.Goexit,
 		} {
 			t.Run(tt.name+", "+how, func(t *testing.T) {
 				s := newFake(t, 1)
