@@ -289,6 +289,16 @@ func (k *Consumer) position(partition uint32) *position {
 	return p
 }
 
+// over reports whether ctx has ended or is about to: a request that took its
+// deadline from ctx can give up a moment before the timer of ctx fires.
+func over(ctx context.Context) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	d, ok := ctx.Deadline()
+	return ok && !time.Now().Before(d)
+}
+
 // iteration is the consuming side of Messages.
 type iteration struct {
 	k     *Consumer
@@ -354,7 +364,7 @@ func (it *iteration) chunk(f *fetcher, ch chunk) bool {
 		}
 		// The position passes the message when it is handled: one at which the loop
 		// is left, in whatever way, comes again.
-		if it.ctx.Err() != nil || !it.yield(m, nil) {
+		if over(it.ctx) || !it.yield(m, nil) {
 			return false
 		}
 		if !it.done(ch.pos, m.Offset) {
@@ -393,7 +403,7 @@ func (it *iteration) done(p *position, offset uint64) bool {
 func (it *iteration) commit() bool {
 	it.count, it.committed = 0, time.Now()
 	err := it.k.store(it.ctx, it.k.dirty(), it.k.lately())
-	if err == nil || it.ctx.Err() != nil {
+	if err == nil || over(it.ctx) {
 		return true
 	}
 	return it.yield(Received{}, fmt.Errorf("commit: %w", err))

@@ -545,6 +545,41 @@ func TestConsumerRecreatedCost(t *testing.T) {
 	<-done
 }
 
+// lateContext ends later than its deadline says, as one does whose timer is late.
+type lateContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// TestConsumerDeadline: a commit that gives up at the deadline of the iteration,
+// before its context has ended, is no error.
+func TestConsumerDeadline(t *testing.T) {
+	s := newFake(t, 1)
+	c := s.connect(t)
+	fill(t, c, 0, 0, 10)
+	answer := make(chan struct{})
+	s.on(func(r *fakeRequest) verdict {
+		if r.command == wire.CodeStoreConsumerOffset {
+			return verdict{kind: after, wait: answer}
+		}
+		return verdict{}
+	})
+	k := c.Consumer(stream, topic, ConsumerConfig{Commit: CommitEach()})
+	deadline := time.Now().Add(50 * time.Millisecond)
+	time.AfterFunc(100*time.Millisecond, func() { close(answer) })
+	for m, err := range k.Messages(lateContext{within(t, 10*time.Second), deadline}) {
+		if err != nil || m.Offset > 0 {
+			t.Errorf("offset %d, %v", m.Offset, err)
+			break
+		}
+	}
+	if late := time.Since(deadline); late > 4*time.Second {
+		t.Errorf("the iteration ended %v after its deadline", late)
+	}
+}
+
 // TestConsumerGroup: join, assignment, rebalance, fence, lost membership.
 func TestConsumerGroup(t *testing.T) {
 	s := newFake(t, 4)

@@ -114,7 +114,7 @@ func (f *fetcher) give(ctx context.Context, ch chunk) bool {
 
 // fail hands out an error and pauses, so that a lasting error does not spin.
 func (f *fetcher) fail(ctx context.Context, err error) bool {
-	if ctx.Err() != nil {
+	if over(ctx) {
 		return false
 	}
 	if !f.give(ctx, chunk{err: err}) || errors.Is(err, ErrClosed) {
@@ -288,7 +288,7 @@ func (f *fetcher) poll(ctx context.Context, c *cursor) bool {
 	}
 	if err != nil {
 		c.due = time.Now().Add(k.cfg.PollInterval)
-		if ctx.Err() != nil {
+		if over(ctx) {
 			return false
 		}
 		if errors.Is(err, ErrNotFound) {
