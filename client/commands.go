@@ -312,12 +312,13 @@ func (c *Client) DeleteConsumerOffset(ctx context.Context, consumer wire.Consume
 	return err
 }
 
-// progress does an offset write in the order of the consumer's other ones.
+// progress does an offset write in the order of the consumer's other ones. It
+// belongs to the topic that there is now: when its outcome is unknown it is not
+// sent again to one that took the place of that.
 func (c *Client) progress(ctx context.Context, consumer wire.Consumer, stream, topic wire.Identifier, partition uint32, req wire.Request) error {
 	key := progressKey(consumer, stream, topic, partition)
-	if c.router.on.Load() {
-		rt := c.partition(ctx, stream, topic, partition)
-		key.stream, key.topic, key.created = rt.key.stream, rt.key.topic, rt.key.created
+	if info, err := c.topics.get(ctx, stream, topic); err == nil {
+		key.stream, key.topic, key.created = info.stream, info.topic, info.created
 	}
 	_, _, err := c.writeAs(ctx, key, stream, topic, req)
 	return err

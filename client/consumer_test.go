@@ -511,6 +511,26 @@ func TestConsumerRecreated(t *testing.T) {
 	})
 }
 
+// TestStoreRecreated: a store whose reply was lost with the connection is not sent
+// again into a topic that was made anew meanwhile.
+func TestStoreRecreated(t *testing.T) {
+	s := newFake(t, 1)
+	s.remake(false)
+	c := s.connect(t)
+	fill(t, c, 0, 0, 10)
+	s.on(func(r *fakeRequest) verdict {
+		if r.command == wire.CodeStoreConsumerOffset && r.n == 0 {
+			s.remake(false)
+			return verdict{kind: hangUp}
+		}
+		return verdict{}
+	})
+	err := c.StoreConsumerOffset(within(t, 10*time.Second), wire.SingleConsumer(wire.Name("me")), stream, topic, 0, 5)
+	if n := storedOffset(s, 0, "me"); !errors.Is(err, ErrOutcomeUnknown) || n != -1 {
+		t.Errorf("%v, stored %d", err, n)
+	}
+}
+
 // TestConsumerRecreatedCost: polls do not read the topic while metadata stays, and
 // do it once when somebody changed some.
 func TestConsumerRecreatedCost(t *testing.T) {
