@@ -167,7 +167,8 @@ func (c *Client) Consumer(stream, topic wire.Identifier, cfg ConsumerConfig) *Co
 // Before an offset is stored the topic is read, too, unless that was done, or a
 // poll made up for it, within the last PollInterval; at the end of an iteration
 // always. A store that is under way while the topic is made anew gets into the new
-// one: the protocol has no store for one incarnation only.
+// one, and so does one in a cluster whose session's node has yet to hear of it: the
+// protocol has no store for one incarnation only.
 func (k *Consumer) Messages(ctx context.Context) iter.Seq2[Received, error] {
 	return func(yield func(Received, error) bool) {
 		if k.err != nil {

@@ -35,6 +35,7 @@ type fakeCluster struct {
 	script   func(*clusterRequest) verdict
 	parts    []*clusterPart
 	created  uint64 // of the topic; 0 = there is none
+	former   uint64 // of the topic before it, which nodes that are behind still have
 	leader   int
 	commit   uint64
 	sessions map[wire.U128]uint64 // client → its newest session
@@ -405,7 +406,11 @@ func (c *clusterConn) execute(req *clusterRequest, h wire.ReplyHeader) []byte {
 		case !s.readable:
 			return fail(wire.ErrUnauthorized)
 		}
-		d := &wire.TopicDetails{Topic: wire.Topic{ID: 2, Name: "t", CreatedAt: s.created, Compression: wire.CompressionNone}}
+		created := s.created
+		if created > c.n.knows() && s.former != 0 {
+			created = s.former
+		}
+		d := &wire.TopicDetails{Topic: wire.Topic{ID: 2, Name: "t", CreatedAt: created, Compression: wire.CompressionNone}}
 		for i := range s.parts {
 			d.Partitions = append(d.Partitions, wire.Partition{ID: uint32(i)})
 		}
@@ -671,7 +676,7 @@ func (s *fakeCluster) dropTopic() { s.created = 0 }
 
 // makeTopic makes the topic anew: other logs, the same numbers.
 func (s *fakeCluster) makeTopic(at uint64) {
-	s.created = at
+	s.former, s.created = s.created, at
 	for i := range s.parts {
 		s.parts[i] = newClusterPart(s.parts[i].primary)
 	}

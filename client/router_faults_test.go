@@ -536,6 +536,49 @@ func TestRouterProducerRecreated(t *testing.T) {
 	})
 }
 
+// TestRouterConsumerRecreated: the primary knows that the topic was made anew before
+// the session's node does. Nothing is handed out until that knows it too, and then
+// from the start.
+func TestRouterConsumerRecreated(t *testing.T) {
+	bubble(t, 3, 1, func(t *testing.T, s *fakeCluster) {
+		s.move(0, 1)
+		c, w := s.connect(0)
+		defer s.close(c, w)
+		for i := range 3 {
+			sendTo(t, c, 0, fmt.Sprint("old", i))
+		}
+		var behind sync.WaitGroup
+		defer behind.Wait()
+		var got []string
+		k := c.Consumer(stream, topic, ConsumerConfig{Name: "me", NoPrefetch: true})
+		for m, err := range k.Messages(within(t, time.Minute)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, string(m.Payload))
+			if len(got) == 3 {
+				s.set(func() {
+					s.nodes[0].applied = s.commit
+					s.commit++
+					s.makeTopic(s.commit)
+					s.parts[0].log = []string{"new0", "new1", "new2", "new3", "new4"}
+				})
+				behind.Go(func() {
+					time.Sleep(2 * time.Second)
+					s.set(func() { s.nodes[0].applied = 0 })
+				})
+			}
+			if len(got) == 8 {
+				break
+			}
+		}
+		want := []string{"old0", "old1", "old2", "new0", "new1", "new2", "new3", "new4"}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
 // TestRouterReleasedLeader: on a released cluster the session goes to the leader,
 // also when another node becomes it. Sends do not care.
 func TestRouterReleasedLeader(t *testing.T) {
