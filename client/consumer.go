@@ -221,8 +221,11 @@ func (k *Consumer) Commit(ctx context.Context, m Received) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if p := k.positions[m.Partition]; p != nil && p.dirty && p.handled <= m.Offset {
-		p.dirty = false
+	if p := k.positions[m.Partition]; p != nil && !p.born.differs(m.born) {
+		p.dirty = p.dirty && p.handled > m.Offset
+		if p.known && p.next == m.Offset {
+			p.next++ // handled, also when the loop is left at it
+		}
 	}
 	return nil
 }

@@ -171,6 +171,26 @@ func TestCommitPolicies(t *testing.T) {
 			t.Fatalf("stored %d", n)
 		}
 	})
+	t.Run("explicit, then left", func(t *testing.T) {
+		s := newFake(t, 1)
+		c := s.connect(t)
+		fill(t, c, 0, 0, 5)
+		k := c.Consumer(stream, topic, ConsumerConfig{Name: "me"})
+		for m, err := range k.Messages(within(t, 10*time.Second)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Offset == 2 {
+				if err := k.Commit(within(t, time.Second), m); err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
+		if next := take(t, k, 1); next[0].Offset != 3 {
+			t.Fatalf("goes on at %d", next[0].Offset)
+		}
+	})
 	t.Run("refused", func(t *testing.T) {
 		s := newFake(t, 1)
 		c := s.connect(t)
