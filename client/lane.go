@@ -15,14 +15,31 @@ import (
 // (routing D.14).
 const maxInFlight = 16
 
-// writeOwner gets the outcome of a write. Both methods are called once, first
-// told, without locks held, on a goroutine of the lane or the link; they must not
-// block.
+// writeOwner gets the outcome of a write. Both methods are called once, without
+// locks held, on a goroutine of the lane or the link; they must not block.
 type writeOwner interface {
-	// told: the outcome is in w.err, w.confirmation and w.payload.
-	told(w *write)
+	// told brings the outcome. The lane may go on with the write until it is
+	// released, so of w itself only what was fixed when it was pushed may be read.
+	// For [Producer.Resolve] it is called once more.
+	told(w *write, o outcome)
 	// released: nobody reads the write's memory any more.
 	released(w *write)
+}
+
+// outcome is how a write ended, as far as its owner is concerned. It is the owner's
+// copy: a write that was given up may still be answered.
+type outcome struct {
+	confirmation Confirmation
+	payload      []byte
+	err          error
+	path         string       // how it got through, for metrics
+	resolve      chan<- error // set when Resolve asked for it; the owner was told before
+}
+
+// toldWrite is a write whose owner is to be told.
+type toldWrite struct {
+	*write
+	outcome
 }
 
 // write is one replicated request in its lane. The lane's lock guards everything
@@ -51,9 +68,7 @@ type write struct {
 	cluster wire.U128
 	last    error // the last refusal or loss, for the error at the deadline
 
-	confirmation Confirmation
-	payload      []byte
-	err          error
+	resolve chan<- error // of the Resolve that waits for it
 }
 
 // complete hands the link's outcome to the lane.
@@ -78,15 +93,15 @@ type stepKind uint8
 const (
 	stepIdle  stepKind = iota // nothing left
 	stepWait                  // for an answer, a link, a push, or until a time
-	stepSend                  // write stepWrite to the link
+	stepSend                  // write step.write to the link
 	stepLift                  // ask 103, so that the server lifts the fence
 	stepCheck                 // find out whether the topic is still the one that was written to
 )
 
 type step struct {
 	kind  stepKind
-	write *write
-	until time.Time // with stepWait; zero = no limit
+	write *write    // with stepSend
+	until time.Time // the deadline of what is to be done; zero = no limit, only with stepWait
 }
 
 // laneCore is the state machine of the writes to one partition, or of any other
@@ -130,7 +145,7 @@ type laneCore struct {
 
 // effects is what a transition asks the shell to do after the lock is released.
 type effects struct {
-	told     []*write
+	told     []toldWrite
 	released []*write
 	renew    *link // its session is gone
 	renewFor error
@@ -170,11 +185,11 @@ func (k *laneCore) next(now time.Time, l *link, fx *effects) step {
 			}
 			return step{kind: stepWait, until: until}
 		case w.ambiguous && k.verify && !k.verified:
-			return step{kind: stepCheck, write: w}
+			return step{kind: stepCheck, until: w.deadline}
 		case slices.Contains(k.fenced, l):
-			return step{kind: stepLift, write: w}
+			return step{kind: stepLift, until: w.deadline}
 		}
-		return step{kind: stepSend, write: w}
+		return step{kind: stepSend, write: w, until: w.deadline}
 	}
 }
 
@@ -397,7 +412,7 @@ func (k *laneCore) replied(w *write, now time.Time, fx *effects) {
 	if !errors.As(err, &code) {
 		// A reply that does not decode proves nothing.
 		k.becomeAmbiguous(w)
-		k.finish(w, k.unknown(w), fx)
+		k.finish(w, outcome{err: k.unknown(w)}, fx)
 		return
 	}
 	fx.refuser = w.on
@@ -442,13 +457,15 @@ func (k *laneCore) later(t time.Time) {
 }
 
 func (k *laneCore) succeed(w *write, payload []byte, applied bool, fx *effects) {
-	w.payload = payload
+	var o outcome
 	if w.op == wire.OpSendMessages {
-		w.confirmation = confirmationOf(payload)
+		o.confirmation = confirmationOf(payload)
 		applied = applied || w.replayed && len(payload) == 0
+	} else {
+		o.payload = payload
 	}
-	w.confirmation.Duplicate = applied
-	k.finish(w, nil, fx)
+	o.confirmation.Duplicate = applied
+	k.finish(w, o, fx)
 }
 
 // reject ends a write that was refused with a typed error. For a write of
@@ -457,10 +474,10 @@ func (k *laneCore) succeed(w *write, payload []byte, applied bool, fx *effects) 
 // result section.
 func (k *laneCore) reject(w *write, err error, fx *effects) {
 	if w.ambiguous && (w.reply.Status != 0 || !w.reply.Operation.Metadata()) {
-		k.finish(w, k.unknown(w), fx)
+		k.finish(w, outcome{err: k.unknown(w)}, fx)
 		return
 	}
-	k.finish(w, fmt.Errorf("%s: %w", w.name, err), fx)
+	k.finish(w, outcome{err: fmt.Errorf("%s: %w", w.name, err)}, fx)
 }
 
 func (k *laneCore) unknown(w *write) error {
@@ -478,24 +495,26 @@ func (k *laneCore) unknown(w *write) error {
 // settleUnknown gives up a write of unknown outcome.
 func (k *laneCore) settleUnknown(w *write, fx *effects) {
 	before := k.anyAmbiguous()
-	k.tell(w, k.unknown(w), fx)
+	k.tell(w, outcome{err: k.unknown(w)}, fx)
 	k.remove(w, fx)
 	fx.delta += k.anyAmbiguous() - before
 }
 
 // finish tells the owner and takes the write out.
-func (k *laneCore) finish(w *write, err error, fx *effects) {
+func (k *laneCore) finish(w *write, o outcome, fx *effects) {
 	w.ambiguous = false
-	k.tell(w, err, fx)
+	k.tell(w, o, fx)
 	k.remove(w, fx)
 }
 
-func (k *laneCore) tell(w *write, err error, fx *effects) {
+func (k *laneCore) tell(w *write, o outcome, fx *effects) {
 	if w.isTold {
 		return
 	}
-	w.isTold, w.err = true, err
-	fx.told = append(fx.told, w)
+	o.path = w.path()
+	o.resolve, w.resolve = w.resolve, nil
+	w.isTold = true
+	fx.told = append(fx.told, toldWrite{w, o})
 }
 
 func (k *laneCore) remove(w *write, fx *effects) {
@@ -527,9 +546,9 @@ func (k *laneCore) expire(now time.Time, withdraw func(*write) bool, fx *effects
 			if w.last == nil {
 				w.last = context.DeadlineExceeded
 			}
-			k.tell(w, k.unknown(w), fx) // it stays until it is answered or its link gone
+			k.tell(w, outcome{err: k.unknown(w)}, fx) // it stays until it is answered or its link gone
 		case w.ambiguous:
-			k.tell(w, k.unknown(w), fx)
+			k.tell(w, outcome{err: k.unknown(w)}, fx)
 			if w.block {
 				k.blocked = true
 				continue
@@ -541,7 +560,7 @@ func (k *laneCore) expire(now time.Time, withdraw func(*write) bool, fx *effects
 			if k.blocked {
 				cause = ErrBlocked
 			}
-			k.tell(w, notAdmitted(w.name, joinCause(cause, w.last)), fx)
+			k.tell(w, outcome{err: notAdmitted(w.name, joinCause(cause, w.last))}, fx)
 			k.remove(w, fx)
 			i--
 		}
@@ -575,9 +594,9 @@ func (k *laneCore) abort(cause error, fx *effects) {
 		}
 		if w.ambiguous {
 			w.last = joinCause(cause, w.last)
-			k.tell(w, k.unknown(w), fx)
+			k.tell(w, outcome{err: k.unknown(w)}, fx)
 		} else {
-			k.tell(w, notAdmitted(w.name, joinCause(cause, w.last)), fx)
+			k.tell(w, outcome{err: notAdmitted(w.name, joinCause(cause, w.last))}, fx)
 		}
 		k.remove(w, fx)
 		i--
@@ -601,7 +620,7 @@ func (k *laneCore) resolve(deadline time.Time, abandon bool, fx *effects) {
 			continue
 		}
 		w.deadline = deadline
-		w.isTold, w.err = false, nil
+		w.isTold = false
 	}
 	k.blocked = false
 	fx.delta += k.anyAmbiguous() - before

@@ -217,7 +217,7 @@ func (ln *lane) resolve(deadline time.Time, p *Producer) []<-chan error {
 			b, ok := w.owner.(*batch)
 			if ok && b.pp.p == p && w.isTold && w.block && !w.inFlight {
 				ch := make(chan error, 1)
-				b.resolve.Store(&ch)
+				b.resolve = ch
 				list = append(list, ch)
 			}
 		}
@@ -303,8 +303,8 @@ func (ln *lane) apply(fx *effects) {
 	if fx.renew != nil {
 		ln.links.renew(fx.renew, fx.renewFor)
 	}
-	for _, w := range fx.told {
-		w.owner.told(w)
+	for i := range fx.told {
+		fx.told[i].owner.told(fx.told[i].write, fx.told[i].outcome)
 	}
 	for _, w := range fx.released {
 		w.owner.released(w)
@@ -333,6 +333,7 @@ func (ln *lane) run() {
 	for {
 		l, changed, fault := ln.links.current(want)
 		var fx effects
+		var place *roomWaiter
 		ln.mu.Lock()
 		now := time.Now()
 		if due := ln.core.want(); due.carry != want.carry {
@@ -352,6 +353,12 @@ func (ln *lane) run() {
 			ln.running = false
 		case stepSend:
 			ln.core.sending(next.write, l, now)
+			// The link takes it under the lane's lock, so that whoever finds it in
+			// flight under this lock finds it with the link, its number given.
+			var err error
+			if place, err = l.offer(&next.write.call); err != nil {
+				ln.core.notTaken(next.write, &fx)
+			}
 		}
 		want = ln.core.want()
 		ln.mu.Unlock()
@@ -361,11 +368,13 @@ func (ln *lane) run() {
 		case stepIdle:
 			return
 		case stepSend:
-			ln.send(next.write, l)
+			if place != nil {
+				ln.queue(next, l, place)
+			}
 		case stepLift:
-			ln.lift(next.write, l)
+			ln.lift(next.until, l)
 		case stepCheck:
-			ln.check(next.write)
+			ln.check(next.until)
 		case stepWait:
 			if l != nil {
 				changed = changes{l.closed}
@@ -396,35 +405,26 @@ func (ln *lane) wait(timer *time.Timer, until time.Time, changed changes) {
 	}
 }
 
-// send writes w to l, waiting for room.
-func (ln *lane) send(w *write, l *link) {
-	full, err := l.try(&w.call)
-	if err == nil && !full {
-		return
-	}
-	if full {
-		err = ln.submitSlow(w, l)
-	}
-	if err == nil || errors.Is(err, errWithdrawn) {
-		return
-	}
+// queue waits for room on l for the write of s, which has its place in line
+// there. Once the place is decided about, the write is not the lane's any more: it
+// may be answered, or withdrawn, and used again.
+func (ln *lane) queue(s step, l *link, place *roomWaiter) {
+	ctx, cancel := context.WithDeadline(ln.c.ctx, s.until)
+	defer cancel()
+	l.await(ctx, place)
 	var fx effects
 	ln.mu.Lock()
-	ln.core.notTaken(w, &fx)
+	if err := l.leave(&s.write.call, place); err != nil && !errors.Is(err, errWithdrawn) {
+		ln.core.notTaken(s.write, &fx)
+	}
 	ln.mu.Unlock()
 	ln.apply(&fx)
 }
 
-func (ln *lane) submitSlow(w *write, l *link) error {
-	ctx, cancel := context.WithDeadline(ln.c.ctx, w.deadline)
-	defer cancel()
-	return l.submit(ctx, &w.call)
-}
-
 // lift asks 103 on the fenced link, which makes the server accept sends to the
 // partition again (routing D.14).
-func (ln *lane) lift(w *write, l *link) {
-	ctx, cancel := context.WithDeadline(ln.c.ctx, w.deadline)
+func (ln *lane) lift(until time.Time, l *link) {
+	ctx, cancel := context.WithDeadline(ln.c.ctx, until)
 	defer cancel()
 	ctx, stop := context.WithTimeout(ctx, lookupTimeout)
 	defer stop()
@@ -457,13 +457,13 @@ func (ln *lane) lift(w *write, l *link) {
 
 var errFenced = errors.New("fenced")
 
-// check finds out whether the lane's topic is still the one that w was written to.
-func (ln *lane) check(w *write) {
-	ctx, cancel := context.WithDeadline(ln.c.ctx, w.deadline)
+// check finds out whether the lane's topic is still the one that was written to.
+func (ln *lane) check(until time.Time) {
+	ctx, cancel := context.WithDeadline(ln.c.ctx, until)
 	defer cancel()
 	same, err := ln.c.topics.same(ctx, ln.stream, ln.topic, &ln.key)
 	if err != nil {
-		return // the deadline of w: it ends as unknown
+		return // the deadline of the write: it ends as unknown
 	}
 	var fx effects
 	ln.mu.Lock()

@@ -38,11 +38,16 @@ type laneModel struct {
 type modelWrite struct {
 	write
 	n     int
+	err   error
 	tolds int
 	freed int
 }
 
-func (m *modelWrite) told(*write)     { m.tolds++ }
+func (m *modelWrite) told(_ *write, o outcome) {
+	m.err = o.err
+	m.tolds++
+}
+
 func (m *modelWrite) released(*write) { m.freed++ }
 
 func newLaneModel(t *testing.T, seed uint64) *laneModel {
@@ -73,7 +78,7 @@ func (m *laneModel) fail(format string, args ...any) {
 
 func (m *laneModel) apply(fx *effects) {
 	for _, w := range fx.told {
-		w.owner.told(w)
+		w.owner.told(w.write, w.outcome)
 	}
 	for _, w := range fx.released {
 		w.owner.released(w)

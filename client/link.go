@@ -142,6 +142,9 @@ func (w *roomWaiter) end(err error) {
 // errWithdrawn says that a call was taken back while it waited for room.
 var errWithdrawn = errors.New("withdrawn")
 
+// errNoRoom says that a call left the line before there was room for it.
+var errNoRoom = errors.New("no room")
+
 // errLinkClosed says that a call was not taken because the link is gone.
 var errLinkClosed = errors.New("link closed")
 
@@ -305,56 +308,61 @@ func (c *call) reset() {
 	c.wrote, c.held, c.given = wroteNothing, false, false
 }
 
-// try is submit without waiting: full reports that there is no room now.
-func (l *link) try(c *call) (full bool, err error) {
+// offer is submit without waiting. While the link is full it puts c in line and
+// gives its place there: whoever offered it must leave the line.
+func (l *link) offer(c *call) (*roomWaiter, error) {
 	c.reset()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over.Load() {
-		return false, errLinkClosed
-	}
-	if len(l.waiting) > 0 || !l.room(c) {
-		return true, nil
-	}
-	l.admit(c)
-	l.wakeWriter()
-	return false, nil
-}
-
-// submit hands a call to the link. It waits while the link is full, in order of
-// arrival. On an error the call was not taken: ctx ended, or errLinkClosed. The
-// request id is assigned when the call is taken, so ids are in order of writing.
-func (l *link) submit(ctx context.Context, c *call) error {
-	c.reset()
-	l.mu.Lock()
-	if l.over.Load() {
-		l.mu.Unlock()
-		return errLinkClosed
+		return nil, errLinkClosed
 	}
 	if len(l.waiting) == 0 && l.room(c) {
 		l.admit(c)
-		l.mu.Unlock()
 		l.wakeWriter()
-		return nil
+		return nil, nil
 	}
 	w := &roomWaiter{done: make(chan struct{})}
 	c.state = callWaiting
 	l.waiting = append(l.waiting, c)
 	l.waiters[c] = w
-	l.mu.Unlock()
+	return w, nil
+}
 
+// await waits until somebody decides about a place in line or ctx ends.
+func (l *link) await(ctx context.Context, w *roomWaiter) {
 	start := time.Now()
 	select {
 	case <-w.done:
 	case <-ctx.Done():
 	}
 	l.h.onBackpressure("link", time.Since(start))
+}
+
+// leave ends the wait of an offered call. Without an error the link took it and
+// may even have answered it, so it is not the caller's any more.
+func (l *link) leave(c *call, w *roomWaiter) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.ended {
-		return w.err // taken, perhaps even answered: c is not ours any more
+		return w.err
 	}
 	l.drop(c)
+	return errNoRoom
+}
+
+// submit hands a call to the link. It waits while the link is full, in order of
+// arrival. On an error the call was not taken: ctx ended, or errLinkClosed. The
+// request id is assigned when the call is taken, so ids are in order of writing.
+func (l *link) submit(ctx context.Context, c *call) error {
+	w, err := l.offer(c)
+	if w == nil {
+		return err
+	}
+	l.await(ctx, w)
+	if err := l.leave(c, w); !errors.Is(err, errNoRoom) {
+		return err
+	}
 	return context.Cause(ctx)
 }
 

@@ -156,8 +156,12 @@ func TestLinkBackpressure(t *testing.T) {
 			}
 		}
 		c := newCollector(out, wire.OpSendMessages, "fourth")
-		if full, err := l.try(&c.call); !full || err != nil {
-			t.Fatalf("full %v, %v", full, err)
+		place, err := l.offer(&c.call)
+		if place == nil || err != nil {
+			t.Fatalf("a full link took a call: %v", err)
+		}
+		if err := l.leave(&c.call, place); !errors.Is(err, errNoRoom) {
+			t.Fatalf("left the line with %v", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -174,15 +178,16 @@ func TestLinkBackpressure(t *testing.T) {
 		}
 		// Bytes bound as well; one request that is larger alone is let in.
 		big := newCollector(out, wire.OpSendMessages, string(make([]byte, 20_000)))
-		if full, _ := l.try(&big.call); !full {
-			t.Fatal("bytes do not bound")
+		if place, err = l.offer(&big.call); place == nil || err != nil {
+			t.Fatalf("bytes do not bound: %v", err)
 		}
 		for range 3 {
 			h, _ := readRequest(t, far)
 			answer(t, far, h, "")
 		}
-		if full, err := l.try(&big.call); full || err != nil {
-			t.Fatal("a large request is never let in")
+		l.await(ctx, place)
+		if err := l.leave(&big.call, place); err != nil {
+			t.Fatalf("a large request is never let in: %v", err)
 		}
 	})
 }

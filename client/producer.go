@@ -181,8 +181,8 @@ type batch struct {
 	prefix  []byte
 	// refs counts who still needs the memory: the outcome (callbacks included) and
 	// the link.
-	refs    atomic.Int32
-	resolve atomic.Pointer[chan error] // set while Resolve waits for the batch
+	refs   atomic.Int32
+	result outcome
 }
 
 // producerPartition is the producer's side of a partition.
@@ -508,9 +508,9 @@ func (pp *producerPartition) push() {
 	pp.timer.Stop()
 	bulk, err := b.builder.Finish()
 	if err != nil { // it has messages, so this cannot be
-		b.err = err
+		b.result.err = err
 		b.refs.Store(1)
-		b.outcome(p)
+		b.settle(p)
 		return
 	}
 	p.lastSize.Store(int64(len(bulk)))
@@ -529,9 +529,9 @@ func (pp *producerPartition) push() {
 	b.refs.Store(2)
 	pp.queued = append(pp.queued, b)
 	if err := pp.lane.push(&b.write); err != nil {
-		b.err = err
+		b.result.err = err
 		pp.dequeue(b)
-		b.outcome(p)
+		b.settle(p)
 		b.unref(p)
 	}
 	if p.observer != nil && to.Kind == wire.PartitioningPartitionID {
@@ -549,31 +549,32 @@ func (pp *producerPartition) dequeue(b *batch) {
 }
 
 // told is called by the lane with the outcome.
-func (b *batch) told(w *write) {
+func (b *batch) told(w *write, o outcome) {
 	pp := b.pp
-	pp.p.c.reportSend(w)
-	if ch := b.resolve.Swap(nil); ch != nil {
-		*ch <- w.err // told a second time, for Resolve
+	pp.p.c.reportSend(w, &o)
+	if o.resolve != nil {
+		o.resolve <- o.err // the callers have their outcome
 		return
 	}
+	b.result = o
 	pp.mu.Lock()
 	pp.dequeue(b)
 	if pp.due {
 		pp.pushIfRoom()
 	}
 	pp.mu.Unlock()
-	b.outcome(pp.p)
+	b.settle(pp.p)
 }
 
 // released is called by the lane when nobody reads the frame any more.
 func (b *batch) released(*write) { b.unref(b.pp.p) }
 
-// outcome tells the waiters and has the callbacks called.
-func (b *batch) outcome(p *Producer) {
+// settle tells the waiters the result and has the callbacks called.
+func (b *batch) settle(p *Producer) {
 	p.budget.give(b.bytes)
 	for i := range b.entries {
 		if w := b.entries[i].waiter; w != nil {
-			w.conf, w.err = b.confirmationAt(i), b.err
+			w.conf, w.err = b.confirmationAt(i), b.result.err
 			b.entries[i].waiter = nil
 			w.ch <- struct{}{}
 		}
@@ -593,7 +594,7 @@ func (b *batch) outcome(p *Producer) {
 }
 
 func (b *batch) confirmationAt(i int) Confirmation {
-	c := b.confirmation
+	c := b.result.confirmation
 	if c.Known {
 		c.Offset += uint64(i)
 	}
@@ -609,7 +610,7 @@ func (b *batch) unref(p *Producer) {
 func (p *Producer) recycle(b *batch) {
 	clear(b.entries)
 	b.entries = b.entries[:0]
-	b.write = write{}
+	b.write, b.result = write{}, outcome{}
 	b.hooked, b.bytes, b.epoch, b.pp, b.key = false, 0, nil, nil, b.key[:0]
 	p.batches.Put(b)
 }
@@ -634,7 +635,7 @@ func (p *Producer) callbacks() {
 			for _, b := range list {
 				for i := range b.entries {
 					if f := b.entries[i].callback; f != nil {
-						f(b.confirmationAt(i), b.err)
+						f(b.confirmationAt(i), b.result.err)
 					}
 				}
 				b.epoch.leave()
@@ -724,7 +725,7 @@ func (pp *producerPartition) giveUp(cause error) {
 		if told {
 			continue // its outcome is on its way
 		}
-		b.err = e
+		b.result.err = e
 		left = append(left, b)
 	}
 	for _, b := range left {
@@ -732,7 +733,7 @@ func (pp *producerPartition) giveUp(cause error) {
 	}
 	pp.mu.Unlock()
 	for _, b := range left {
-		b.outcome(pp.p)
+		b.settle(pp.p)
 	}
 }
 

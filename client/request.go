@@ -130,10 +130,15 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // waiter is the owner of a write that somebody waits for.
 type waiter struct {
-	done chan struct{}
+	done   chan struct{}
+	result outcome // once done is closed
 }
 
-func (w *waiter) told(*write)     { close(w.done) }
+func (w *waiter) told(_ *write, o outcome) {
+	w.result = o
+	close(w.done)
+}
+
 func (w *waiter) released(*write) {}
 
 // write does a replicated request through its lane. applied means that an earlier
@@ -154,14 +159,14 @@ func (c *Client) writeAs(ctx context.Context, key laneKey, stream, topic wire.Id
 	if w.op.Stamped() {
 		w.stamp = wire.BodyStamp(body)
 	}
-	if err := c.await(ctx, key, stream, topic, w, owner.done); err != nil {
+	if err := c.await(ctx, key, stream, topic, w, owner); err != nil {
 		return nil, false, err
 	}
-	return w.payload, w.confirmation.Duplicate, nil
+	return owner.result.payload, owner.result.confirmation.Duplicate, nil
 }
 
-// await pushes a write and waits for its outcome; the owner closes done.
-func (c *Client) await(ctx context.Context, key laneKey, stream, topic wire.Identifier, w *write, done <-chan struct{}) error {
+// await pushes a write and waits until owner, or who embeds it, has its outcome.
+func (c *Client) await(ctx context.Context, key laneKey, stream, topic wire.Identifier, w *write, owner *waiter) error {
 	ln, err := c.lane(key, stream, topic, false)
 	if err != nil {
 		return err
@@ -175,15 +180,15 @@ func (c *Client) await(ctx context.Context, key laneKey, stream, topic wire.Iden
 		return err
 	}
 	select {
-	case <-done:
+	case <-owner.done:
 	case <-ctx.Done():
 		err, told := ln.cancel(w, context.Cause(ctx))
 		if !told {
 			return err
 		}
-		<-done // the outcome is on its way
+		<-owner.done // the outcome is on its way
 	}
-	return notFoundToo(w.err)
+	return notFoundToo(owner.result.err)
 }
 
 // notFoundToo makes an error about something missing match ErrNotFound.

@@ -12,17 +12,15 @@ import (
 // sendCall owns the memory of a Send.
 type sendCall struct {
 	write
+	waiter
 	builder wire.BatchBuilder
-	done    chan struct{}
 	c       *Client
 }
 
-func (s *sendCall) told(w *write) {
-	s.c.reportSend(w)
-	close(s.done)
+func (s *sendCall) told(w *write, o outcome) {
+	s.c.reportSend(w, &o)
+	s.waiter.told(w, o)
 }
-
-func (s *sendCall) released(*write) {}
 
 func (c *Client) send(ctx context.Context, stream, topic wire.Identifier, p wire.Partitioning, msgs []Message) (Confirmation, error) {
 	ctx, cancel := c.bound(ctx)
@@ -33,7 +31,7 @@ func (c *Client) send(ctx context.Context, stream, topic wire.Identifier, p wire
 	if p.Kind == wire.PartitioningMessagesKey && (len(p.Key) == 0 || len(p.Key) > 255) {
 		return Confirmation{}, fmt.Errorf("send: messages key must have 1-255 bytes: %w", wire.ErrInvalidCommand)
 	}
-	s := &sendCall{c: c, done: make(chan struct{})}
+	s := &sendCall{c: c, waiter: waiter{done: make(chan struct{})}}
 	now := nowMicros()
 	for i := range msgs {
 		m := &msgs[i]
@@ -64,28 +62,28 @@ func (c *Client) send(ctx context.Context, stream, topic wire.Identifier, p wire
 	req := wire.SendMessages{Stream: stream, Topic: topic, Partitioning: p, Batch: bulk}
 	s.name, s.owner, s.messages = "SendMessages", s, len(msgs)
 	s.op, s.inline, s.meta, s.bulk = wire.OpSendMessages, true, req.AppendPrefix(nil), bulk
-	if err := c.await(ctx, info.sendKey(p), stream, topic, &s.write, s.done); err != nil {
+	if err := c.await(ctx, info.sendKey(p), stream, topic, &s.write, &s.waiter); err != nil {
 		return Confirmation{}, err
 	}
-	return s.confirmation, nil
+	return s.result.confirmation, nil
 }
 
 // reportSend feeds the send hook.
-func (c *Client) reportSend(w *write) {
+func (c *Client) reportSend(w *write, o *outcome) {
 	if len(c.h.send) == 0 {
 		return
 	}
-	outcome := "ok"
+	kind := "ok"
 	switch {
-	case w.err == nil && w.confirmation.Duplicate:
-		outcome = "duplicate"
-	case w.err == nil:
-	case errors.Is(w.err, ErrOutcomeUnknown):
-		outcome = "unknown"
-	case errors.Is(w.err, ErrNotAdmitted):
-		outcome = "not_admitted"
+	case o.err == nil && o.confirmation.Duplicate:
+		kind = "duplicate"
+	case o.err == nil:
+	case errors.Is(o.err, ErrOutcomeUnknown):
+		kind = "unknown"
+	case errors.Is(o.err, ErrNotAdmitted):
+		kind = "not_admitted"
 	default:
-		outcome = "error"
+		kind = "error"
 	}
-	c.h.onSend(outcome, w.path(), w.messages, len(w.bulk), time.Since(w.start))
+	c.h.onSend(kind, o.path, w.messages, len(w.bulk), time.Since(w.start))
 }
