@@ -473,6 +473,7 @@ func (k *laneCore) succeed(w *write, payload []byte, applied bool, fx *effects) 
 // unless it is the stored verdict of a metadata operation, which travels in the
 // result section.
 func (k *laneCore) reject(w *write, err error, fx *effects) {
+	k.refusals = 0 // the write is over with, so the lane gets on
 	if w.ambiguous && (w.reply.Status != 0 || !w.reply.Operation.Metadata()) {
 		k.finish(w, outcome{err: k.unknown(w)}, fx)
 		return

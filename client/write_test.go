@@ -508,3 +508,42 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 		<-tick.C
 	}
 }
+
+// TestRefusedForGood: each of many sends is refused for good, one per round,
+// because the fence refuses those behind it. Every round gets one of them over
+// with, so the pause between rounds does not grow.
+func TestRefusedForGood(t *testing.T) {
+	s := newFake(t, 1)
+	c := s.connect(t)
+	ctx := within(t, 30*time.Second)
+	s.on(func(r *fakeRequest) verdict {
+		fenced := false
+		s.set(func() { fenced = r.conn.fenced[0] })
+		if r.command != wire.CodeSendMessages || fenced {
+			return verdict{} // of a send: the fence refuses it
+		}
+		return verdict{kind: refuse, code: wire.ErrCannotAppendMessage}
+	})
+	p := c.Producer(stream, topic, ProducerConfig{BatchMessages: 1, MaxInFlight: 16})
+	const batches = 64
+	refused := 0
+	start := time.Now()
+	for range batches {
+		if err := p.Enqueue(ctx, text("x"), func(_ Confirmation, err error) {
+			if errors.Is(err, wire.ErrCannotAppendMessage) {
+				refused++
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if refused != batches {
+		t.Errorf("%d refused", refused)
+	}
+	if took := time.Since(start); took > 5*time.Second { // growing pauses make it 25
+		t.Errorf("took %v", took)
+	}
+}
