@@ -83,7 +83,7 @@ type Producer struct {
 	// parts are the partitions by id; replaced under mu when it grows.
 	parts  atomic.Pointer[[]*producerPartition]
 	any    atomic.Pointer[producerPartition]
-	closed atomic.Bool
+	closed atomic.Bool // set under mu
 
 	mu      sync.Mutex
 	started bool
@@ -93,8 +93,9 @@ type Producer struct {
 	finished chan struct{} // wakes the callback goroutine
 	doneMu   sync.Mutex
 	done     []*batch
-	stop     chan struct{}
-	stopped  chan struct{}
+	settled  chan struct{} // ends the last epoch: closed, and nothing is without outcome or callback
+	stopped  chan struct{} // the callback goroutine has ended
+	ended    chan struct{} // Close has ended
 }
 
 // Producer makes a producer for a topic. Close it, or close the client.
@@ -110,7 +111,8 @@ func (c *Client) Producer(stream, topic wire.Identifier, cfg ProducerConfig) *Pr
 	}
 	p := &Producer{
 		c: c, stream: stream, topic: topic, cfg: cfg, idHi: rand.Uint64() | 1,
-		epoch: newEpoch(nil), finished: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
+		epoch: newEpoch(), finished: make(chan struct{}, 1),
+		settled: make(chan struct{}), stopped: make(chan struct{}), ended: make(chan struct{}),
 	}
 	p.observer, _ = cfg.Partitioner.(batchObserver)
 	p.budget.limit, p.budget.h = int64(cfg.MaxBufferedBytes), c.h
@@ -118,6 +120,7 @@ func (c *Client) Producer(stream, topic wire.Identifier, cfg ProducerConfig) *Pr
 	c.mu.Lock()
 	if c.closed {
 		p.closed.Store(true)
+		close(p.ended)
 	} else {
 		c.producers[p] = struct{}{}
 	}
@@ -150,8 +153,10 @@ func (p *Producer) Send(ctx context.Context, m Message) (Confirmation, error) {
 // Enqueue hands a message over and returns. It waits only while the producer is
 // full or the topic must be read first, and takes nothing once ctx has ended. The message's memory may be reused at
 // once. f, which may be nil, is called with the outcome from the producer's own
-// goroutine, in order of acknowledgement; it may call the producer but holds up
-// the callbacks behind it. When Enqueue returns an error f is not called.
+// goroutine, in order of acknowledgement, and holds up the callbacks behind it. It
+// may call the producer, but Flush and Close, also that of the client, wait for
+// the callback that calls them: they do not return before their context ends. When
+// Enqueue returns an error f is not called.
 func (p *Producer) Enqueue(ctx context.Context, m Message, f func(Confirmation, error)) error {
 	return p.enqueue(ctx, &m, entry{callback: f})
 }
@@ -622,7 +627,7 @@ func (p *Producer) callbacks() {
 	for {
 		select {
 		case <-p.finished:
-		case <-p.stop:
+		case <-p.settled:
 			return
 		}
 		for {
@@ -648,13 +653,22 @@ func (p *Producer) callbacks() {
 
 // Flush sends what is buffered without waiting for Linger and waits until every
 // message that was handed over before has its outcome and its callback returned.
-// It does not tell whether they were acknowledged.
+// It does not tell whether they were acknowledged. In a callback it waits until ctx
+// ends.
 func (p *Producer) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	old := p.epoch
-	p.epoch = newEpoch(old)
+	if old.done != p.settled { // else it is the last one
+		p.epoch = old.turn(newEpoch())
+	}
 	p.mu.Unlock()
 	old.close()
+	p.pushOpen()
+	return waitUntil(ctx, old.done)
+}
+
+// pushOpen closes every open batch. It waits for calls that are adding a message.
+func (p *Producer) pushOpen() {
 	for _, pp := range p.all() {
 		pp.mu.Lock()
 		if pp.open != nil {
@@ -662,7 +676,21 @@ func (p *Producer) Flush(ctx context.Context) error {
 		}
 		pp.mu.Unlock()
 	}
-	return old.wait(ctx)
+}
+
+// waitUntil waits until done closes, at most until ctx ends.
+func waitUntil(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return nil
+	default:
+		return context.Cause(ctx)
+	}
 }
 
 func (p *Producer) all() []*producerPartition {
@@ -681,27 +709,45 @@ func (p *Producer) all() []*producerPartition {
 	return list
 }
 
-// Close sends what is buffered, waits for the outcomes and ends the producer.
-// When ctx ends first, what is left fails and the error says so.
+// callbackGrace is how long Close waits, after its context has ended, for the
+// callbacks of what it gave up.
+const callbackGrace = time.Second
+
+// Close sends what is buffered, waits for the outcomes and the callbacks and ends
+// the producer. A message that is handed over meanwhile is sent as well, or refused
+// with ErrClosed. When ctx ends first, what is left fails and the error says so;
+// callbacks that have not returned a second later, as when one of them calls Close,
+// are not waited for. A second Close waits for the first.
 func (p *Producer) Close(ctx context.Context) error {
-	if p.closed.Swap(true) {
-		return nil
+	p.mu.Lock()
+	again := p.closed.Swap(true)
+	p.mu.Unlock()
+	if again {
+		return waitUntil(ctx, p.ended)
 	}
-	err := p.Flush(ctx)
+	defer close(p.ended)
+	// A call that found the producer open is still adding its message, under the lock
+	// of its partition. Once each was held here no batch is begun any more.
+	p.pushOpen()
+	p.mu.Lock()
+	old := p.epoch
+	p.epoch = old.turn(&epoch{done: p.settled})
+	p.epoch.close()
+	p.mu.Unlock()
+	old.close()
+	err := waitUntil(ctx, p.settled)
 	for _, pp := range p.all() {
 		pp.giveUp(joinCause(ErrClosed, err))
 		pp.lane.abandon(p)
 		pp.lane.unpin()
 	}
-	if err != nil {
-		p.drain()
-	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), callbackGrace)
+	defer cancel()
 	p.mu.Lock()
 	started := p.started
 	p.mu.Unlock()
-	if started {
-		close(p.stop)
-		<-p.stopped
+	if waitUntil(grace, p.settled) == nil && started {
+		<-p.stopped // no callback runs any more
 	}
 	p.c.mu.Lock()
 	delete(p.c.producers, p)
@@ -737,15 +783,6 @@ func (pp *producerPartition) giveUp(cause error) {
 	}
 }
 
-// drain waits for the callbacks of what was given up.
-func (p *Producer) drain() {
-	p.mu.Lock()
-	e := p.epoch
-	p.mu.Unlock()
-	e.close()
-	_ = e.wait(context.Background())
-}
-
 // Resolve tries again to find out about writes of unknown outcome that block
 // their partitions, until ctx ends (or the delivery timeout). It returns nil when
 // every one of them turned out to be applied, now or earlier.
@@ -775,19 +812,27 @@ func (p *Producer) Abandon() {
 	}
 }
 
-// epoch counts the batches that were begun between two flushes.
+// epoch counts the batches that were begun between two flushes. It ends when they
+// have all left and the epoch before it has ended.
 type epoch struct {
-	prev atomic.Pointer[epoch]
-	n    atomic.Int64 // batches, plus one until closed
+	n    atomic.Int64 // batches, plus one until closed, plus one until the former ended
+	next *epoch       // set before it is closed
 	done chan struct{}
 	once sync.Once
 }
 
-func newEpoch(prev *epoch) *epoch {
+// newEpoch makes one without a former.
+func newEpoch() *epoch {
 	e := &epoch{done: make(chan struct{})}
-	e.prev.Store(prev)
 	e.n.Store(1)
 	return e
+}
+
+// turn lets next follow e; the caller closes e. The producer's lock is held.
+func (e *epoch) turn(next *epoch) *epoch {
+	next.n.Store(2)
+	e.next = next
+	return next
 }
 
 func (p *Producer) enter() *epoch {
@@ -797,23 +842,13 @@ func (p *Producer) enter() *epoch {
 	return p.epoch
 }
 
+// leave counts a batch out.
 func (e *epoch) leave() {
-	if e.n.Add(-1) == 0 {
+	for e != nil && e.n.Add(-1) == 0 {
 		close(e.done)
+		e = e.next
 	}
 }
 
 // close lets the epoch end when its last batch leaves.
 func (e *epoch) close() { e.once.Do(e.leave) }
-
-func (e *epoch) wait(ctx context.Context) error {
-	for cur := e; cur != nil; cur = cur.prev.Load() {
-		select {
-		case <-cur.done:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	e.prev.Store(nil) // they are all done
-	return nil
-}
