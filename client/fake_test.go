@@ -64,6 +64,7 @@ type fakeServer struct {
 	whippet    bool
 	fence      bool
 	window     uint16
+	frame      int // the largest that it takes
 	script     func(*fakeRequest) verdict
 	cut        int // close after so many bytes of the next send; -1 = off
 	conns      map[*fakeConn]struct{}
@@ -120,7 +121,7 @@ func newFake(t testing.TB, partitions int) *fakeServer {
 		t.Fatal(err)
 	}
 	s := &fakeServer{
-		t: t, ln: ln, whippet: true, fence: true, window: 16, cut: -1, readable: true,
+		t: t, ln: ln, whippet: true, fence: true, window: 16, frame: wire.DefaultMaxFrame, cut: -1, readable: true,
 		conns: map[*fakeConn]struct{}{}, count: map[wire.Code]int{}, meta: map[wire.U128]fakeMeta{}, members: map[wire.U128]bool{},
 		commit: 1, bound: map[wire.U128]uint64{},
 	}
@@ -269,7 +270,7 @@ func (c *fakeConn) serve() {
 			return
 		}
 		size, err := wire.FrameSize(head[:])
-		if err != nil {
+		if err != nil || int(size) > c.s.frame {
 			return
 		}
 		body := make([]byte, size-wire.HeaderSize)
@@ -441,7 +442,7 @@ func (c *fakeConn) execute(req *fakeRequest, h wire.ReplyHeader) []byte {
 		var q wire.Capabilities
 		_ = q.Decode(req.body)
 		c.declared = q.Flags&wire.WantFence != 0
-		r := &wire.CapabilitiesReply{Version: 1, MaxInFlight: s.window, RememberedIDs: 64, MaxFrame: wire.DefaultMaxFrame, ClusterID: wire.U128{Lo: 7}, NodeName: "n"}
+		r := &wire.CapabilitiesReply{Version: 1, MaxInFlight: s.window, RememberedIDs: 64, MaxFrame: uint32(s.frame), ClusterID: wire.U128{Lo: 7}, NodeName: "n"}
 		if s.fence {
 			r.Flags |= wire.CanFence | wire.CanRouteBySendRight
 		}

@@ -13,9 +13,6 @@ import (
 	"github.com/whippetmq/whippet/wire"
 )
 
-// smallMessage is a size that needs no comparison with the server's limit.
-const smallMessage = 64 << 10
-
 // Defaults of [ProducerConfig].
 const (
 	DefaultBatchMessages    = 1000
@@ -44,7 +41,8 @@ type ProducerConfig struct {
 	// at once while fewer than MaxInFlight are unanswered, and fills up meanwhile
 	// when there are more, so batches grow with the load by themselves.
 	Linger time.Duration
-	// BatchMessages and BatchBytes close a batch.
+	// BatchMessages and BatchBytes close a batch, and so does the largest frame
+	// that the server takes.
 	BatchMessages int
 	BatchBytes    int
 	// MaxInFlight is how many batches per partition may be unanswered, at most
@@ -209,10 +207,8 @@ func (p *Producer) enqueue(ctx context.Context, m *Message, e entry) error {
 		return notAdmitted("SendMessages", context.Cause(ctx))
 	}
 	size := int64(messageSize(m))
-	if size > smallMessage { // else it fits any server
-		if limit := p.c.maxBatch(); size > limit {
-			return fmt.Errorf("message of %d bytes, at most %d: %w", size, limit, ErrMessageTooLarge)
-		}
+	if limit := p.c.maxBatch() - wire.BatchHeaderSize; size > int64(limit) {
+		return fmt.Errorf("message of %d bytes, at most %d: %w", size, limit, ErrMessageTooLarge)
 	}
 	wm := wire.Message{ID: m.ID, OriginTimestamp: m.OriginTimestamp, Payload: m.Payload, Headers: m.Headers, HeadersBytes: m.HeadersBytes}
 	if err := wire.CheckMessage(&wm); err != nil {
@@ -246,14 +242,18 @@ func messageSize(m *Message) int {
 	return n + len(m.HeadersBytes)
 }
 
-// maxBatch is the most bytes of frames that fit a request of the server, leaving
-// room for names and headers.
-func (c *Client) maxBatch() int64 {
+// sendPrefix is the most bytes of a send before its batch: a length, stream, topic
+// and key of 255 bytes each with kind and length, and the rest for what is to come.
+const sendPrefix = 1024
+
+// maxBatch is the size of the largest batch that a request to the server has room
+// for: the server whose link is or was the last.
+func (c *Client) maxBatch() int {
 	limit := wire.DefaultMaxFrame
-	if l, _, _ := c.session.current(); l != nil && l.caps.maxFrame > 0 {
+	if l := c.session.now.Load(); l != nil && l.caps.maxFrame > 0 {
 		limit = l.caps.maxFrame
 	}
-	return int64(limit) - 2*wire.HeaderSize - 1024
+	return limit - wire.HeaderSize - sendPrefix
 }
 
 // route finds the partition of a message.
@@ -425,8 +425,9 @@ func (pp *producerPartition) add(m *wire.Message, key []byte, size int64, e entr
 		return ErrClosed
 	}
 	serverChosen := pp.partition.Kind != wire.PartitioningPartitionID
+	limit := min(p.cfg.BatchBytes, p.c.maxBatch())
 	if b := pp.open; b != nil {
-		full := b.builder.Size()+int(size) > p.cfg.BatchBytes || b.builder.Len() >= p.cfg.BatchMessages
+		full := b.builder.Size()+int(size) > limit || b.builder.Len() >= p.cfg.BatchMessages
 		if full || serverChosen && string(b.key) != string(key) {
 			pp.push()
 		}
@@ -453,7 +454,7 @@ func (pp *producerPartition) add(m *wire.Message, key []byte, size int64, e entr
 		b.entries = append(b.entries, e)
 		b.hooked = b.hooked || e.callback != nil
 		b.bytes += size
-		if b.builder.Len() >= p.cfg.BatchMessages || b.builder.Size() >= p.cfg.BatchBytes {
+		if b.builder.Len() >= p.cfg.BatchMessages || b.builder.Size() >= limit {
 			pp.push()
 		} else if pp.due {
 			pp.pushIfRoom()

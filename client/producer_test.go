@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -159,6 +160,54 @@ func TestProducerBackpressure(t *testing.T) {
 	}
 	if used := p.budget.used.Load(); used != 0 {
 		t.Fatalf("%d bytes still taken", used)
+	}
+}
+
+// TestProducerFrame: a batch fits the largest frame of the server, whatever the
+// configuration, and a message that does not is refused.
+func TestProducerFrame(t *testing.T) {
+	long := strings.Repeat("k", 255)
+	for _, readable := range []bool{true, false} { // else keys travel along
+		t.Run(fmt.Sprint("readable ", readable), func(t *testing.T) {
+			s := newFake(t, 1)
+			s.frame, s.readable = 64<<10, readable
+			s.on(func(r *fakeRequest) verdict {
+				if !readable && r.command == wire.CodeGetPollRouting {
+					return verdict{kind: refuse, code: wire.ErrUnauthorized}
+				}
+				return verdict{}
+			})
+			c := s.connect(t)
+			ctx := within(t, 10*time.Second)
+			p := c.Producer(stream, topic, ProducerConfig{Linger: time.Hour, BatchBytes: 128 << 20})
+			largest := s.frame - 2*wire.HeaderSize - sendPrefix - wire.MessageHeaderSize
+			told := 0
+			for _, size := range slices.Concat(slices.Repeat([]int{1000}, 200), []int{largest, 10, largest - 10, 30_000, 30_000, 30_000}) {
+				m := Message{Payload: make([]byte, size), Key: []byte(long)}
+				if err := p.Enqueue(ctx, m, func(_ Confirmation, err error) {
+					told++
+					if err != nil {
+						t.Errorf("%d bytes: %v", size, err)
+					}
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := p.Flush(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(s.payloads(0)); n != 206 || told != 206 {
+				t.Errorf("%d messages, %d told", n, told)
+			}
+			for _, size := range []int{largest + 1, 64_900, 65_000, 65_400, 64 << 10} {
+				if _, err := p.Send(ctx, Message{Payload: make([]byte, size), Key: []byte(long)}); !errors.Is(err, ErrMessageTooLarge) {
+					t.Errorf("%d bytes: %v", size, err)
+				}
+			}
+			if n := len(s.registered()); n != 1 {
+				t.Errorf("%d connections", n)
+			}
+		})
 	}
 }
 

@@ -47,7 +47,7 @@ func (c *Client) send(ctx context.Context, stream, topic wire.Identifier, p wire
 	if err != nil {
 		return Confirmation{}, fmt.Errorf("send: %w", err)
 	}
-	if limit := c.maxBatch(); int64(len(bulk)) > limit {
+	if limit := c.maxBatch(); len(bulk) > limit {
 		return Confirmation{}, fmt.Errorf("send: batch of %d bytes, at most %d: %w", len(bulk), limit, ErrMessageTooLarge)
 	}
 	info, err := c.topics.get(ctx, stream, topic)
