@@ -25,8 +25,9 @@ type budgetWait struct {
 }
 
 // take reserves n bytes, waiting while the bound is reached. A single request
-// larger than the bound is let in when nothing else is held.
-func (b *budget) take(ctx context.Context, n int64) error {
+// larger than the bound is let in when nothing else is held. full is called before
+// it waits, when contended tells so already.
+func (b *budget) take(ctx context.Context, n int64, full func()) error {
 	if b.waiting.Load() == 0 && b.try(n) {
 		return nil
 	}
@@ -41,6 +42,7 @@ func (b *budget) take(ctx context.Context, n int64) error {
 	b.grant() // what was released between try and here wakes nobody else
 	b.mu.Unlock()
 
+	full()
 	start := time.Now()
 	defer func() { b.h.onBackpressure("producer", time.Since(start)) }()
 	select {
@@ -60,6 +62,9 @@ func (b *budget) take(ctx context.Context, n int64) error {
 	}
 	return nil // granted meanwhile
 }
+
+// contended reports whether somebody waits.
+func (b *budget) contended() bool { return b.waiting.Load() > 0 }
 
 func (b *budget) try(n int64) bool {
 	for {

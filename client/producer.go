@@ -49,7 +49,7 @@ type ProducerConfig struct {
 	// 16. Default: Options.InFlight. Servers without the fence get one.
 	MaxInFlight int
 	// MaxBufferedBytes bounds what the producer holds, sent and unsent. At the
-	// bound Send and Enqueue wait.
+	// bound Send and Enqueue wait, and nothing waits for Linger.
 	MaxBufferedBytes int
 	// Partitioner chooses partitions. Default: KeyPartitioner.
 	Partitioner Partitioner
@@ -224,7 +224,7 @@ func (p *Producer) enqueue(ctx context.Context, m *Message, e entry) error {
 	if err != nil {
 		return err
 	}
-	if err := p.budget.take(ctx, size); err != nil {
+	if err := p.budget.take(ctx, size, p.hurry); err != nil {
 		return notAdmitted("SendMessages", err)
 	}
 	err = pp.add(&wm, m.Key, size, e)
@@ -456,7 +456,7 @@ func (pp *producerPartition) add(m *wire.Message, key []byte, size int64, e entr
 		b.bytes += size
 		if b.builder.Len() >= p.cfg.BatchMessages || b.builder.Size() >= limit {
 			pp.push()
-		} else if pp.due {
+		} else if pp.due = pp.due || p.budget.contended(); pp.due {
 			pp.pushIfRoom()
 		}
 		return nil
@@ -493,12 +493,22 @@ func (pp *producerPartition) drop(b *batch) {
 	pp.p.recycle(b)
 }
 
-// lingered is called by the timer.
+// hurry has the open batches leave without waiting for Linger, because somebody
+// waits for the room that they take.
+func (p *Producer) hurry() {
+	for _, pp := range p.all() {
+		pp.lingered()
+	}
+}
+
+// lingered is called by the timer, and by hurry instead of it.
 func (pp *producerPartition) lingered() {
 	pp.mu.Lock()
 	defer pp.mu.Unlock()
-	pp.due = true
-	pp.pushIfRoom()
+	if pp.open != nil {
+		pp.due = true
+		pp.pushIfRoom()
+	}
 }
 
 func (pp *producerPartition) pushIfRoom() {

@@ -163,6 +163,36 @@ func TestProducerBackpressure(t *testing.T) {
 	}
 }
 
+// TestProducerFullLingers: a producer that is full sends what it holds instead of
+// waiting for Linger, also when those who waited fill it again.
+func TestProducerFullLingers(t *testing.T) {
+	s := newFake(t, 2)
+	c := s.connect(t)
+	ctx := within(t, 10*time.Second)
+	p := c.Producer(stream, topic, ProducerConfig{MaxBufferedBytes: 1000, Linger: time.Hour})
+	var group sync.WaitGroup
+	for g := range 8 {
+		group.Go(func() {
+			for range 20 {
+				m := Message{Payload: make([]byte, 100), Key: []byte{byte(g)}}
+				if err := p.Enqueue(ctx, m, nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if n := s.counted(wire.CodeSendMessages); n == 0 {
+		t.Error("nothing was sent")
+	}
+	if err := p.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.payloads(0)) + len(s.payloads(1)); n != 160 {
+		t.Errorf("%d messages", n)
+	}
+}
+
 // TestProducerFrame: a batch fits the largest frame of the server, whatever the
 // configuration, and a message that does not is refused.
 func TestProducerFrame(t *testing.T) {
