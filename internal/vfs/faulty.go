@@ -258,6 +258,7 @@ func (f *faultyFile) StartWriteback(off, n int64) error {
 	return f.f.StartWriteback(off, n)
 }
 
+func (f *faultyFile) DropCache(off, n int64)      { f.f.DropCache(off, n) }
 func (f *faultyFile) AdviseWillNeed(off, n int64) { f.f.AdviseWillNeed(off, n) }
 func (f *faultyFile) Size() (int64, error)        { return f.f.Size() }
 

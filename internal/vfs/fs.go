@@ -62,6 +62,9 @@ type File interface {
 	// StartWriteback asks the system to begin writing a range to the device
 	// and does not wait. It makes nothing durable.
 	StartWriteback(off, n int64) error
+	// DropCache asks the system to forget what it has of a range in memory and
+	// on the device. It loses nothing: what is not on the device stays.
+	DropCache(off, n int64)
 	// AdviseWillNeed asks the system to read a range ahead. Errors are of no
 	// interest and not reported.
 	AdviseWillNeed(off, n int64)

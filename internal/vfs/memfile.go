@@ -116,6 +116,7 @@ func (f *memFile) Sync() error {
 
 func (f *memFile) Preallocate(_, _ int64) error    { return nil }
 func (f *memFile) StartWriteback(_, _ int64) error { return nil }
+func (f *memFile) DropCache(_, _ int64)            {}
 func (f *memFile) AdviseWillNeed(_, _ int64)       {}
 
 func (f *memFile) Size() (int64, error) {

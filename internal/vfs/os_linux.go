@@ -43,6 +43,11 @@ func (f *osFile) StartWriteback(off, n int64) error {
 	})
 }
 
+func (f *osFile) DropCache(off, n int64) {
+	_ = unix.Fadvise(f.fd, off, n, unix.FADV_DONTNEED)
+	runtime.KeepAlive(f)
+}
+
 func (f *osFile) AdviseWillNeed(off, n int64) {
 	_ = unix.Fadvise(f.fd, off, n, unix.FADV_WILLNEED)
 	runtime.KeepAlive(f)

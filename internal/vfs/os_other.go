@@ -14,4 +14,5 @@ func (f *osFile) WritevAt(bufs [][]byte, off int64) (int, error) {
 func (f *osFile) Datasync() error                 { return f.f.Sync() }
 func (f *osFile) Preallocate(_, _ int64) error    { return nil }
 func (f *osFile) StartWriteback(_, _ int64) error { return nil }
+func (f *osFile) DropCache(_, _ int64)            {}
 func (f *osFile) AdviseWillNeed(_, _ int64)       {}

@@ -81,6 +81,7 @@ func TestFiles(t *testing.T) {
 			t.Error(err)
 		}
 		f.AdviseWillNeed(0, 100)
+		f.DropCache(0, 100)
 		if n, err := f.Size(); n != 7 || err != nil {
 			t.Errorf("size after preallocation %d, %v", n, err)
 		}
