@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/whippetmq/whippet/internal/segment"
@@ -94,6 +95,7 @@ func (w *writer) run(jobs []*job) {
 	}
 	if len(w.writes) > 0 {
 		_ = segment.Flush(w.writes, flushParallel) // each write has its own outcome
+		w.withBallast()
 		for _, j := range w.round {
 			if j.err = j.write.Err(); j.err != nil {
 				j.g.writerFailed.Store(true)
@@ -103,6 +105,14 @@ func (w *writer) run(jobs []*job) {
 		clear(w.round)
 	}
 	w.shard.inbox.postJobs(jobs)
+}
+
+// withBallast does the writes that found no room once more, with the room of the ballast.
+func (w *writer) withBallast() {
+	short := slices.DeleteFunc(w.writes, func(x *segment.Write) bool { return !isDiskFull(x.Err()) })
+	if len(short) > 0 && w.shard.host.space.failed() {
+		_ = segment.Flush(short, flushParallel)
+	}
 }
 
 // votesWriter makes terms and votes durable for all shards: what waits is one flush.
