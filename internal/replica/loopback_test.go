@@ -446,50 +446,65 @@ func TestLoopbackSleep(t *testing.T) {
 	}
 }
 
-// TestLoopbackDeathOfANode: the groups of a killed node, asleep or not, have another leader soon.
+// TestLoopbackDeathOfANode: the groups of a killed node, asleep or not, have another leader soon, and are spread over the
+// nodes that are left. A group whose first candidate is refused, because the others heard of the leader a moment later,
+// goes to whoever asks next: when that happened, which the time tells, the spread says nothing and it is done again.
 func TestLoopbackDeathOfANode(t *testing.T) {
+	const attempts = 4
 	for _, asleep := range []bool{false, true} {
 		t.Run(fmt.Sprintf("asleep=%v", asleep), func(t *testing.T) {
-			r := newRig(t, 3, nil)
-			for id := replica.GroupID(1); id <= 40; id++ {
-				r.create(id, 1, nil)
-			}
-			for id := replica.GroupID(1); id <= 40; id++ {
-				if l := r.leader(id); l.id != 1 {
-					t.Fatalf("node %d leads", l.id)
+			for i := range attempts {
+				leads, took, timeout := killLeader(t, asleep)
+				t.Logf("all groups lead again after %v, election timeout %v: %v", took, timeout, leads)
+				if leads[2] <= 24 && leads[3] <= 24 { // trap 12: within 60:40
+					return
 				}
-				if err := r.nodes[0].group(id).send(t, 1).Wait(t); err != nil {
-					t.Fatal(err)
+				if took < timeout*3/2 || i == attempts-1 {
+					t.Fatalf("led by %v", leads)
 				}
-			}
-			if asleep {
-				for _, n := range r.nodes {
-					replica.WaitFor(t, "all to sleep", func() bool { return n.h.Awake() == 0 })
-				}
-			}
-			timeout := r.nodes[0].h.ElectionTimeout()
-			from := time.Now()
-			r.nodes[0].kill()
-			leads := map[uint64]int{}
-			for id := replica.GroupID(1); id <= 40; id++ {
-				l := r.leader(id, r.nodes[1], r.nodes[2])
-				leads[l.id]++
-				if err := l.group(id).send(t, 2).Wait(t); err != nil {
-					t.Errorf("group %v: %v", id, err)
-				}
-			}
-			took := time.Since(from)
-			t.Logf("all groups lead again after %v, election timeout %v: %v", took, timeout, leads)
-			if leads[2] > 24 || leads[3] > 24 { // trap 12: within 60:40
-				t.Errorf("led by %v", leads)
-			}
-			// It comes back, and learns.
-			r.nodes[0].start()
-			for id := replica.GroupID(1); id <= 40; id++ {
-				r.equal(id, replica.UpTo(2))
 			}
 		})
 	}
+}
+
+// killLeader kills the node that leads forty groups; it gives who leads how many then, and how long that took.
+func killLeader(t *testing.T, asleep bool) (leads map[uint64]int, took, timeout time.Duration) {
+	t.Helper()
+	r := newRig(t, 3, nil)
+	for id := replica.GroupID(1); id <= 40; id++ {
+		r.create(id, 1, nil)
+	}
+	for id := replica.GroupID(1); id <= 40; id++ {
+		if l := r.leader(id); l.id != 1 {
+			t.Fatalf("node %d leads", l.id)
+		}
+		if err := r.nodes[0].group(id).send(t, 1).Wait(t); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asleep {
+		for _, n := range r.nodes {
+			replica.WaitFor(t, "all to sleep", func() bool { return n.h.Awake() == 0 })
+		}
+	}
+	timeout = r.nodes[0].h.ElectionTimeout()
+	from := time.Now()
+	r.nodes[0].kill()
+	leads = map[uint64]int{}
+	for id := replica.GroupID(1); id <= 40; id++ {
+		l := r.leader(id, r.nodes[1], r.nodes[2])
+		leads[l.id]++
+		if err := l.group(id).send(t, 2).Wait(t); err != nil {
+			t.Errorf("group %v: %v", id, err)
+		}
+	}
+	took = time.Since(from)
+	// It comes back, and learns.
+	r.nodes[0].start()
+	for id := replica.GroupID(1); id <= 40; id++ {
+		r.equal(id, replica.UpTo(2))
+	}
+	return leads, took, timeout
 }
 
 // TestShardsDiffer: nodes with different numbers of shards find each other's.
