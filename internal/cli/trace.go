@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -52,7 +53,7 @@ type patience struct {
 // OnLinkDial notes the first dial that failed.
 func (p *patience) OnLinkDial(address, _ string, _ time.Duration, err error) {
 	var network net.Error
-	if err == nil || p.quiet || !errors.As(err, &network) {
+	if err == nil || p.quiet || errors.Is(err, context.Canceled) || !errors.As(err, &network) {
 		return
 	}
 	p.once.Do(func() {
