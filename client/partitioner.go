@@ -21,7 +21,15 @@ type batchObserver interface {
 
 // BalancedPartitioner takes the partitions in turn, one batch each: everything goes to one
 // partition until its batch is closed.
-func BalancedPartitioner() Partitioner { return new(balanced) }
+func BalancedPartitioner() Partitioner { return BalancedFrom(0) }
+
+// BalancedFrom is BalancedPartitioner with the first turn given, modulo the number of
+// partitions: programs that send little and are started often begin at a random one.
+func BalancedFrom(turn uint32) Partitioner {
+	b := new(balanced)
+	b.current.Store(turn)
+	return b
+}
 
 type balanced struct{ current atomic.Uint32 }
 

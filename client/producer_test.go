@@ -46,6 +46,23 @@ func TestPartitioners(t *testing.T) {
 			t.Errorf("spread %v", got)
 		}
 	})
+	t.Run("balanced from a turn: one batch each, in order", func(t *testing.T) {
+		p := c.Producer(stream, topic, ProducerConfig{Partitioner: BalancedFrom(5), BatchMessages: 2, Linger: time.Hour})
+		for i, want := range []uint32{2, 0, 1, 2} {
+			var got [2]uint32
+			for n := range got {
+				if err := p.Enqueue(ctx, text("b"), func(conf Confirmation, err error) { got[n] = conf.Partition }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := p.Flush(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if got != [2]uint32{want, want} {
+				t.Errorf("batch %d went to partitions %v, want %d", i, got, want)
+			}
+		}
+	})
 	t.Run("fixed", func(t *testing.T) {
 		p := c.Producer(stream, topic, ProducerConfig{Partitioner: FixedPartition(1)})
 		if conf, err := p.Send(ctx, text("x")); err != nil || conf.Partition != 1 {

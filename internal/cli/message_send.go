@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"sort"
 	"strings"
@@ -117,7 +118,7 @@ func (c *messageSendCmd) producerConfig() client.ProducerConfig {
 	case c.Key != nil:
 		cfg.Partitioner = client.KeyPartitioner()
 	default:
-		cfg.Partitioner = newTurns(sendBatchMessages, sendLinger)
+		cfg.Partitioner = client.BalancedFrom(rand.Uint32()) // a loop of such commands is to use all partitions
 	}
 	return cfg
 }
