@@ -184,7 +184,7 @@ func (c *conn) poll(h *wire.RequestHeader, bound *binding, body []byte, onPrimar
 	if err != nil {
 		r.Release()
 		if errors.Is(err, partition.ErrClosed) {
-			return c.unreadable(h, t.part, true)
+			return c.emptyPoll(h, t.part.ID, 0)
 		}
 		c.b.cfg.Logger.Error("poll failed", "stream", t.part.Stream, "topic", t.part.Topic, "partition", t.part.ID, "error", err)
 		return c.deny(h, wire.ErrCannotReadMessage)

@@ -156,8 +156,7 @@ func (s *shard) storageDone(j *job) {
 	case g.stalled:
 		// Behind the one that found no room: stays in the queue, to be done again with it.
 	case isDiskFull(err):
-		s.host.space.failed()
-		g.stall()
+		g.stall() // also the ballast's room was not enough
 	default:
 		g.fence(err)
 		return
