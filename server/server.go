@@ -437,9 +437,6 @@ func (s *Server) orphaned(metadata string) error {
 	return fmt.Errorf("%s has partitions, but their metadata in %s is missing: restore it from a copy, or move the whole data directory away to start with an empty one", streams, metadata)
 }
 
-// nodeMark is the file that every data directory of a node has.
-const nodeMark = "node.meta"
-
 // wipe empties the data directory (--fresh), under its lock, and tells how many entries it had. A directory that is not
 // that of a node is refused: a mistyped --data must not cost anybody's files.
 func (s *Server) wipe() (deleted int, err error) {
@@ -451,19 +448,19 @@ func (s *Server) wipe() (deleted int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("--fresh: %w", err)
 	}
-	entries = slices.DeleteFunc(entries, func(e vfs.DirEntry) bool { return e.Name == "lock" })
+	entries = slices.DeleteFunc(entries, func(e vfs.DirEntry) bool { return e.Name == replica.LockName })
 	if len(entries) == 0 {
 		return 0, nil
 	}
 	// The mark goes last, so that a wipe that was cut off can be done again.
-	mark := slices.IndexFunc(entries, func(e vfs.DirEntry) bool { return e.Name == nodeMark })
+	mark := slices.IndexFunc(entries, func(e vfs.DirEntry) bool { return e.Name == replica.NodeMetaName })
 	if mark < 0 {
-		return 0, fmt.Errorf("--fresh: %s is not empty and not the data directory of a node (it has no %s), so nothing in it was deleted: give another directory, or empty this one yourself", dir, nodeMark)
+		return 0, fmt.Errorf("--fresh: %s is not empty and not the data directory of a node (it has no %s), so nothing in it was deleted: give another directory, or empty this one yourself", dir, replica.NodeMetaName)
 	}
 	last := len(entries) - 1
 	entries[mark], entries[last] = entries[last], entries[mark]
 	// The same lock as the host's: a running node must not lose its files.
-	lock, err := s.fs.Lock(filepath.Join(dir, "lock"))
+	lock, err := s.fs.Lock(filepath.Join(dir, replica.LockName))
 	if err != nil {
 		return 0, fmt.Errorf("--fresh: data directory %s is used by another process: %w", dir, err)
 	}

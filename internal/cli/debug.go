@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/whippetmq/whippet/internal/replica"
 	"github.com/whippetmq/whippet/internal/segment"
 	"github.com/whippetmq/whippet/internal/vfs"
 )
@@ -27,7 +28,7 @@ func (c *debugDumpCmd) Run(inv *invocation) error {
 	} else if !st.IsDir() {
 		return fmt.Errorf("dump the log: %s is not a directory", c.Dir)
 	}
-	if _, err := os.Stat(filepath.Join(c.Dir, "node.meta")); err == nil {
+	if _, err := os.Stat(filepath.Join(c.Dir, replica.NodeMetaName)); err == nil {
 		return fmt.Errorf("%s is the data directory of a node: name one of its logs, %s or such as %s", c.Dir,
 			filepath.Join(c.Dir, "metadata"), filepath.Join(c.Dir, "streams/0/topics/0/partitions/0-7"))
 	}

@@ -480,6 +480,23 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
+// ballastFS is a disk that has no room for logs while full is set, which the removal of the ballast ends. seen gets what is
+// done to the ballast.
+func ballastFS(under vfs.FS, free *atomic.Int64, full *atomic.Bool, seen func(vfs.Op)) *freeFS {
+	return &freeFS{free: free, FS: vfs.NewFaulty(under, func(op vfs.Op) error {
+		switch {
+		case strings.HasSuffix(op.Name, ballastName):
+			if op.Kind == vfs.OpRemove {
+				full.Store(false)
+			}
+			seen(op)
+		case op.Kind == vfs.OpWrite && inLog(op) && full.Load():
+			return &os.PathError{Op: "write", Path: op.Name, Err: syscall.ENOSPC}
+		}
+		return nil
+	})}
+}
+
 func TestBallast(t *testing.T) {
 	mem := vfs.NewMem(1)
 	mem.SetCapacity(100 << 20)
@@ -487,18 +504,14 @@ func TestBallast(t *testing.T) {
 	free.Store(50 << 20)
 	var removed, placed atomic.Int32
 	var full atomic.Bool
-	fs := &freeFS{FS: vfs.NewFaulty(mem, func(op vfs.Op) error {
-		switch {
-		case op.Kind == vfs.OpRemove && strings.HasSuffix(op.Name, ballastName):
+	fs := ballastFS(mem, &free, &full, func(op vfs.Op) {
+		switch op.Kind {
+		case vfs.OpRemove:
 			removed.Add(1)
-			full.Store(false)
-		case op.Kind == vfs.OpPreallocate && strings.HasSuffix(op.Name, ballastName):
+		case vfs.OpPreallocate:
 			placed.Add(1)
-		case op.Kind == vfs.OpWrite && inLog(op) && full.Load():
-			return &os.PathError{Op: "write", Path: op.Name, Err: syscall.ENOSPC}
 		}
-		return nil
-	}), free: &free}
+	})
 	cfg := testConfig(fs)
 	cfg.BallastBytes, cfg.ReserveBytes = 8<<20, 1<<20
 	h := openHost(t, cfg)
@@ -527,15 +540,7 @@ func TestBallast(t *testing.T) {
 func TestVital(t *testing.T) {
 	free, full := atomic.Int64{}, atomic.Bool{}
 	free.Store(50 << 20)
-	fs := &freeFS{FS: vfs.NewFaulty(vfs.NewMem(1), func(op vfs.Op) error {
-		switch {
-		case op.Kind == vfs.OpRemove && strings.HasSuffix(op.Name, ballastName):
-			full.Store(false)
-		case op.Kind == vfs.OpWrite && inLog(op) && full.Load():
-			return &os.PathError{Op: "write", Path: op.Name, Err: syscall.ENOSPC}
-		}
-		return nil
-	}), free: &free}
+	fs := ballastFS(vfs.NewMem(1), &free, &full, func(vfs.Op) {})
 	cfg := testConfig(fs)
 	cfg.BallastBytes, cfg.ReserveBytes = 8<<20, 1<<20
 	h := openHost(t, cfg)
@@ -682,16 +687,11 @@ func TestVitalsMeetTheBallast(t *testing.T) {
 		t.Run(fmt.Sprintf("persisted=%v", persisted), func(t *testing.T) {
 			free, full := atomic.Int64{}, atomic.Bool{}
 			free.Store(50 << 20)
-			fs := &freeFS{FS: vfs.NewFaulty(vfs.NewMem(1), func(op vfs.Op) error {
-				switch {
-				case op.Kind == vfs.OpRemove && strings.HasSuffix(op.Name, ballastName):
-					full.Store(false)
+			fs := ballastFS(vfs.NewMem(1), &free, &full, func(op vfs.Op) {
+				if op.Kind == vfs.OpRemove {
 					free.Store(8 << 20)
-				case op.Kind == vfs.OpWrite && inLog(op) && full.Load():
-					return &os.PathError{Op: "write", Path: op.Name, Err: syscall.ENOSPC}
 				}
-				return nil
-			}), free: &free}
+			})
 			cfg := testConfig(fs)
 			cfg.BallastBytes, cfg.ReserveBytes = 8<<20, 1<<20
 			h := openHost(t, cfg)

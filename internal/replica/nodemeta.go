@@ -13,11 +13,13 @@ import (
 	"github.com/whippetmq/whippet/internal/vfs"
 )
 
+// Files that every data directory of a node has: what the node is, and the lock of the process that uses it.
 const (
-	nodeMetaName = "node.meta"
-	lockName     = "lock"
-	bootIDPath   = "/proc/sys/kernel/random/boot_id"
+	NodeMetaName = "node.meta"
+	LockName     = "lock"
 )
+
+const bootIDPath = "/proc/sys/kernel/random/boot_id"
 
 // Identity is what a data directory says of itself. Other nodes remember it: another Directory, or a Starts that went
 // down, means that what this node once acknowledged may be gone.
@@ -33,7 +35,7 @@ type Identity struct {
 
 // startNodeMeta reads or makes node.meta, refuses a foreign directory, and records this start durably.
 func startNodeMeta(cfg *Config) (nodeMeta, Identity, error) {
-	path := filepath.Join(cfg.Dir, nodeMetaName)
+	path := filepath.Join(cfg.Dir, NodeMetaName)
 	boot := cfg.BootID
 	if boot == "" {
 		// Without a boot id every stop without the mark counts as unclean.
@@ -59,7 +61,7 @@ func startNodeMeta(cfg *Config) (nodeMeta, Identity, error) {
 			return m, Identity{}, fmt.Errorf("replica: mint a directory id: %w", err)
 		}
 	case err != nil:
-		return m, Identity{}, fmt.Errorf("replica: read %s: %w", nodeMetaName, err)
+		return m, Identity{}, fmt.Errorf("replica: read %s: %w", NodeMetaName, err)
 	default:
 		if m, err = decodeNodeMeta(path, b); err != nil {
 			return m, Identity{}, err
@@ -85,9 +87,9 @@ func startNodeMeta(cfg *Config) (nodeMeta, Identity, error) {
 }
 
 func (m *nodeMeta) save(cfg *Config) error {
-	f, _, err := replaceFile(cfg.FS, cfg.Dir, filepath.Join(cfg.Dir, nodeMetaName), m.encode())
+	f, _, err := replaceFile(cfg.FS, cfg.Dir, filepath.Join(cfg.Dir, NodeMetaName), m.encode())
 	if err != nil {
-		return fmt.Errorf("replica: write %s: %w", nodeMetaName, err)
+		return fmt.Errorf("replica: write %s: %w", NodeMetaName, err)
 	}
 	return f.Close()
 }
@@ -103,7 +105,7 @@ func lockDir(cfg *Config) (io.Closer, error) {
 			return nil, fmt.Errorf("replica: make %s: %w", cfg.Dir, err)
 		}
 	}
-	lock, err := cfg.FS.Lock(filepath.Join(cfg.Dir, lockName))
+	lock, err := cfg.FS.Lock(filepath.Join(cfg.Dir, LockName))
 	if locked := (*vfs.LockedError)(nil); errors.As(err, &locked) {
 		return nil, fmt.Errorf("%w: %w", ErrLocked, err)
 	}

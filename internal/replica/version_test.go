@@ -30,8 +30,8 @@ func TestUnknownVersionIsRefused(t *testing.T) {
 		file   string // below the node's directory; * = the first that fits
 		change func(b []byte) []byte
 	}{
-		{"identity", nodeMetaName, plain},
-		{"longer identity", nodeMetaName, func(b []byte) []byte { return append(plain(b), 0, 0, 0, 0) }},
+		{"identity", NodeMetaName, plain},
+		{"longer identity", NodeMetaName, func(b []byte) []byte { return append(plain(b), 0, 0, 0, 0) }},
 		{"votes", votesName, plain},
 		{"votes behind known ones", votesName, func(b []byte) []byte {
 			return append(b, plain(appendVotes(nil, 99, []voteChange{{5, vote{7, 1}}}))...)
