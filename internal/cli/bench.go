@@ -316,6 +316,15 @@ func (r *reportFile) write(inv *invocation, page report.Page) error {
 	return nil
 }
 
+// figures prints the one table of a command, or doc as JSON, and writes the report that has it.
+func (r *reportFile) figures(inv *invocation, command, title string, t bench.Table, doc any) error {
+	inv.out.Sheet(output.Sheet{Header: t.Header, Rows: t.Rows, Doc: doc})
+	return r.write(inv, report.Page{
+		Title: "whippet " + command, Subtitle: time.Now().Format(time.RFC3339), Footer: commandLine(inv.Args),
+		Tables: []report.Table{{Title: title, Header: t.Header, Rows: t.Rows}},
+	})
+}
+
 // close removes a file that was made for a report that was never written.
 func (r *reportFile) close() {
 	if r != nil && r.empty {

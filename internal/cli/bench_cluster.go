@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/whippetmq/whippet/internal/bench"
-	"github.com/whippetmq/whippet/internal/bench/report"
-	"github.com/whippetmq/whippet/internal/cli/output"
 	"github.com/whippetmq/whippet/internal/cli/units"
 )
 
@@ -60,10 +58,5 @@ func (c *benchClusterCmd) Run(inv *invocation) error {
 	if len(figures) == 0 {
 		return runErr
 	}
-	t := bench.Figures(figures)
-	inv.out.Sheet(output.Sheet{Header: t.Header, Rows: t.Rows, Doc: figures})
-	return errors.Join(runErr, file.write(inv, report.Page{
-		Title: "whippet bench cluster", Subtitle: time.Now().Format(time.RFC3339), Footer: commandLine(inv.Args),
-		Tables: []report.Table{{Title: "Three nodes on one machine", Header: t.Header, Rows: t.Rows}},
-	}))
+	return errors.Join(runErr, file.figures(inv, "bench cluster", "Three nodes on one machine", bench.Figures(figures), figures))
 }

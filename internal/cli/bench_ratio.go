@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/whippetmq/whippet/internal/bench"
-	"github.com/whippetmq/whippet/internal/bench/report"
-	"github.com/whippetmq/whippet/internal/cli/output"
 	"github.com/whippetmq/whippet/internal/cli/units"
 )
 
@@ -59,10 +57,5 @@ func (c *benchRatioCmd) Run(inv *invocation) error {
 	if len(rows) == 0 {
 		return runErr
 	}
-	t := bench.Ratios(rows)
-	inv.out.Sheet(output.Sheet{Header: t.Header, Rows: t.Rows, Doc: rows})
-	return errors.Join(runErr, file.write(inv, report.Page{
-		Title: "whippet bench ratio", Subtitle: time.Now().Format(time.RFC3339), Footer: commandLine(inv.Args),
-		Tables: []report.Table{{Title: "Server against the floor", Header: t.Header, Rows: t.Rows}},
-	}))
+	return errors.Join(runErr, file.figures(inv, "bench ratio", "Server against the floor", bench.Ratios(rows), rows))
 }
