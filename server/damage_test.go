@@ -17,11 +17,7 @@ import (
 func TestLostMetadata(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	same := func(c *Config) { c.Path = dir }
-	s, err := tryStart(t, same)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := startIn(t, dir)
 	r := login(t, s)
 	stream, topic := r.topic(1)
 	r.send(stream, topic, wire.PartitionID(0), "old")
@@ -31,7 +27,8 @@ func TestLostMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if s, err = tryStart(t, same); err == nil {
+		s, err := tryStart(t, func(c *Config) { c.Path = dir })
+		if err == nil {
 			stop(t, s)
 			t.Fatal("started")
 		}
@@ -45,9 +42,7 @@ func TestLostMetadata(t *testing.T) {
 	if err := os.Rename(kept, metadata); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = tryStart(t, same); err != nil {
-		t.Fatal(err)
-	}
+	s = startIn(t, dir)
 	if got, _ := login(t, s).poll(pollRequest(stream, topic, 0, 0, 10)); len(got) != 1 {
 		t.Fatal(got)
 	}
@@ -59,11 +54,7 @@ func TestLostMetadata(t *testing.T) {
 func TestDamageIsNeverServed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	same := func(c *Config) { c.Path = dir }
-	s, err := tryStart(t, same)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := startIn(t, dir)
 	r := login(t, s)
 	stream, topic := r.topic(1)
 	var sent []string
@@ -92,9 +83,7 @@ func TestDamageIsNeverServed(t *testing.T) {
 		if err := os.WriteFile(files[0], damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if s, err = tryStart(t, same); err != nil {
-			t.Fatal(err)
-		}
+		s = startIn(t, dir)
 		q := login(t, s)
 		var got []string
 		for len(got) < len(sent) {

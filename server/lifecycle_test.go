@@ -23,11 +23,7 @@ import (
 func TestRestartKeepsEverything(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	same := func(c *Config) { c.Path = dir }
-	s, err := tryStart(t, same)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := startIn(t, dir)
 	r := login(t, s)
 	stream, topic := r.topic(3)
 	for i := range 30 {
@@ -42,9 +38,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	r.closed()
 
 	for round := range 3 {
-		if s, err = tryStart(t, same); err != nil {
-			t.Fatal(err)
-		}
+		s = startIn(t, dir)
 		q := dial(t, s)
 		q.client = r.client
 		q.login("iggy", "iggy")
@@ -188,11 +182,7 @@ func TestPowerCut(t *testing.T) {
 func TestDeletedPartitionsLeaveNoFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	same := func(c *Config) { c.Path = dir }
-	s, err := tryStart(t, same)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := startIn(t, dir)
 	r := login(t, s)
 	stream, topic := r.topic(2)
 	r.send(stream, topic, wire.PartitionID(0), "old")
@@ -215,9 +205,7 @@ func TestDeletedPartitionsLeaveNoFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s, err = tryStart(t, same); err != nil {
-		t.Fatal(err)
-	}
+	s = startIn(t, dir)
 	eventually(t, func() bool { _, err := os.Stat(leftover); return os.IsNotExist(err) })
 	if _, err := os.Stat(foreign); err != nil {
 		t.Error("a foreign directory was removed")
@@ -245,10 +233,7 @@ func TestSecondNodeOnADirectory(t *testing.T) {
 func TestFresh(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, err := tryStart(t, func(c *Config) { c.Path = dir })
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := startIn(t, dir)
 	login(t, s).topic(1)
 	stop(t, s)
 	s = start(t, func(c *Config) { c.Path = dir; c.Fresh = true })

@@ -26,6 +26,16 @@ func start(t testing.TB, change func(*Config), opts ...Option) *Server {
 	return s
 }
 
+// startIn runs a node on a directory; the test stops it itself, and starts it again.
+func startIn(t testing.TB, dir string) *Server {
+	t.Helper()
+	s, err := tryStart(t, func(c *Config) { c.Path = dir })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func tryStart(t testing.TB, change func(*Config), opts ...Option) (*Server, error) {
 	t.Helper()
 	cfg := DefaultConfig()
